@@ -25,10 +25,10 @@ _LOG = logging.getLogger("mkdocs.hooks.site_pages")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The theme's files, all pages, and what they link to or load."""
+    """The theme's files, all pages, their images, and what else they link to or load."""
     for page in files.documentation_pages():
         files.remove(page)
-    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]):
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/images/*.svg")]):
         files.append(_file(path.relative_to(ROOT).as_posix(), config))
     for name, place in BESIDE_PAGES.items():
         file = _file(name, config)

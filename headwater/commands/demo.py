@@ -11,8 +11,12 @@ from headwater.commands.assets import with_local_aws
 from headwater.commands.verify import comparison_table
 from headwater.console import announce, keep_running, say
 from headwater.demo import deployed_run
-from headwater.demo.run import DemoPlan, run
+from headwater.demo.run import DemoPlan, Pace, run
+from headwater.deployment.environment import Environment
+from headwater.deployment.environment_rules import read_environment
+from headwater.errors import UserError
 from headwater.packaging import artifacts
+from headwater.paths import CONFIG
 
 
 def demo(
@@ -28,16 +32,31 @@ def demo(
     deployed: Annotated[
         bool, typer.Option("--deployed", help="Have CDK deploy it to a local AWS, and an update under the workload.")
     ] = False,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENV",
+            help="Let the parts wait as an environment's file says: connect.flush_ms, emr.idle_seconds_max and"
+            " glue.window_seconds. Not with --deployed.",
+        ),
+    ] = None,
 ) -> None:
     """Run the whole pipeline on real local parts and prove that the lake equals its sources."""
+    if deployed and like is not None:
+        raise UserError("--like: found --deployed beside it, expected one of them")
+    pace = Pace() if like is None else _pace(read_environment(like, CONFIG))
     if deployed:
         with_local_aws()
     else:
         artifacts.build(announce)
-    plan = DemoPlan(data, scale, seconds, rate)
+    plan = DemoPlan(data, scale, seconds, rate, pace)
     tables = (deployed_run.run if deployed else run)(plan, announce, say, keep_running if keep else None)
     Console().print(comparison_table(tables))
     if not all(table.equal for table in tables):
         say("The lake differs from its sources.")
         sys.exit(1)
     say("The lake equals its sources.")
+
+
+def _pace(environment: Environment) -> Pace:
+    return Pace(environment.connect.flush_ms, environment.emr.idle_seconds_max, environment.glue.window_seconds)

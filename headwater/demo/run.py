@@ -18,13 +18,15 @@ import pyarrow as pa
 from headwater import fixed_loop
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
+from headwater.definitions.connectors import CaptureSettings
 from headwater.demo import report
 from headwater.demo.cores import taken_beside
 from headwater.demo.freshness import PublishedInstants
 from headwater.demo.memory import MemoryWatch
 from headwater.demo.waterfall import Passed, arrivals, passed_kinesis, passed_s3, profile
 from headwater.folder_lock import claimed_empty
-from headwater.local.key_value import KeyValuePipeline
+from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS
+from headwater.local.key_value import WINDOW_SECONDS, KeyValuePipeline
 from headwater.local.pipeline import Pipeline
 from headwater.order_database.loading import load_folder
 from headwater.paths import BUILD, CONTRACTS, RUN
@@ -59,15 +61,28 @@ class Phases:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """How long the parts wait before they hand changes on. The defaults are the demo's own."""
+
+    flush_ms: int = CaptureSettings.flush_ms
+    """The sink writes what it has at least so often: ``connect.flush_ms``."""
+    idle_seconds_max: float = FIRST_PAUSE_SECONDS
+    """The EMR step's longest pause between two polls: ``emr.idle_seconds_max``."""
+    window_seconds: int = WINDOW_SECONDS
+    """From one commit of the Glue job's script to the next: ``glue.window_seconds``."""
+
+
+@dataclass(frozen=True)
 class DemoPlan:
     """What a demonstration does: ``data`` is a folder of Northwind's CSV files, or None to generate data at ``scale``,
     where 1 is Northwind's size. The live workload makes ``rate`` transactions on the orders in each second, and as many
-    item changes, for ``seconds``."""
+    item changes, for ``seconds``. The parts wait as ``pace`` says."""
 
     data: Path | None
     scale: float
     seconds: float
     rate: float
+    pace: Pace = Pace()
 
 
 def run(
@@ -87,18 +102,19 @@ def run(
     folder = RUN / "demo"
     with (
         claimed_empty(folder, "the demo"),
-        Pipeline(folder / "relational", contracts) as relational,
+        Pipeline(folder / "relational", contracts, flush_ms=plan.pace.flush_ms) as relational,
         KeyValuePipeline(folder / "key_value", contracts, relational.aws) as key_value,
     ):
         with phases.measure("start"):
-            relational.start(announce, lambda owner: load(owner, plan))
+            pause = ("--idle-seconds-max", str(plan.pace.idle_seconds_max))
+            relational.start(announce, lambda owner: load(owner, plan), *pause)
             with announce("Starting DynamoDB, its streams to Kinesis, and the Glue job's script"):
                 key_value.start_source()
                 loaded = sum(
                     dynamodb_tables.fill(key_value.client(), contract, plan.scale, SEED)
                     for contract in key_value.contracts
                 )
-                key_value.start_writer()
+                key_value.start_writer(window_seconds=plan.pace.window_seconds)
 
         def drain() -> None:
             relational.drain()

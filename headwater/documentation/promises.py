@@ -22,16 +22,15 @@ from headwater.yaml_files import END, convert, read_yaml
 LIST = REVIEWED / "promises.yaml"
 PAGE = ROOT / "docs" / "promises.md"
 RELIABILITY = ROOT / "docs" / "reliability.md"
-README = ROOT / "README.md"
+FEATURES = ROOT / "docs" / "features.md"
 UNIT, TEST, DRILLS = SUITES = ("unit", "test", "drills")
 """The targets of make that run the tests of promises, from the quickest to the slowest."""
 
-_BULLETS = "## What you get"
 _PROMISING = ("what happens", "fault")
 _NO_TEST = "–"
 _TEST = re.compile(r"`(test_\w+)`")
 _INTRODUCTION = """# Promises and their tests
-This page lists each promise of the [README](../README.md) and of [What a source may do](reliability.md), with the test
+This page lists each promise of [What you get](features.md) and of [What a source may do](reliability.md), with the test
 that guards it. The suite is the quickest target of make that runs the test. `make test` runs all of `make unit`. Of the
 tests in tests/lake and tests/local it runs those of this page. `make test-full` runs all tests but the drills.
 
@@ -69,8 +68,8 @@ class Promise(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What stands there instead: the same with one line changed, or without it."""
     rows: list[str] = []
     """How the rows of docs/reliability.md that promise it begin."""
-    readme: list[str] = []
-    """Phrases of README.md that promise it."""
+    features: list[str] = []
+    """Phrases of docs/features.md that promise it."""
     also: list[str] = []
     """Other tests that guard it, which need not see the mutation."""
 
@@ -122,13 +121,9 @@ def promised_rows() -> dict[str, set[str]]:
     return {row[0]: set(_TEST.findall(row[-1])) for row in _rows(RELIABILITY) if row[-1] != _NO_TEST}
 
 
-def readme_promises() -> list[str]:
-    """Return the promises of README.md: each item under "What you get", and the first cell of each row about what
-    happens."""
-    _, _, rest = README.read_text("utf-8").partition(f"\n{_BULLETS}\n")
-    section = rest.partition("\n## ")[0]
-    items = re.findall(r"^- (.*(?:\n  .*)*)", section, re.MULTILINE)
-    return [*map(one_line, items), *(row[0] for row in _rows(README))]
+def promised_features() -> list[str]:
+    """Return the promises of docs/features.md: each item of its lists."""
+    return [one_line(item) for item in re.findall(r"^- (.*(?:\n  .*)*)", FEATURES.read_text("utf-8"), re.MULTILINE)]
 
 
 def one_line(text: str) -> str:
@@ -192,7 +187,7 @@ def _marks(test: str) -> set[str]:
 
 
 def _places(promise: Promise) -> str:
-    places = {"[README](../README.md)": promise.readme, "[reliability](reliability.md)": promise.rows}
+    places = {"[features](features.md)": promise.features, "[reliability](reliability.md)": promise.rows}
     return ", ".join(link for link, phrases in places.items() if phrases)
 
 

@@ -30,6 +30,8 @@ from headwater.verify import DynamoDbSource, Lake, TableComparison, verify_table
 from headwater.waiting import PATIENCE_SECONDS, wait_until
 
 SHARDS = 2
+WINDOW_SECONDS = 1
+"""From one commit of the script to the next."""
 _DRIVER_MEMORY = "1g"
 _READ_BYTES = 1 << 20
 
@@ -105,7 +107,7 @@ class KeyValuePipeline(ExitStack):
             self.enter_context(table)
             table.start()
 
-    def start_writer(self, *arguments: str) -> Process:
+    def start_writer(self, *arguments: str, window_seconds: int = WINDOW_SECONDS) -> Process:
         """Start the Glue job's script for all tables; ``--once`` among the arguments makes it drain and exit."""
         sources = {table.table: source for source in self.tables.values() for table in lake_tables([source.contract])}
         options = {
@@ -115,7 +117,7 @@ class KeyValuePipeline(ExitStack):
             "--source-table": ",".join(f"{table}={source.name}" for table, source in sources.items()),
             "--lake": LAKE,
             "--database": GLUE_DATABASE,
-            "--window-seconds": "1",
+            "--window-seconds": str(window_seconds),
             "--lease-seconds": "6",
             "--forget-secret": FORGET_SECRET,
         }

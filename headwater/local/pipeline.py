@@ -77,9 +77,11 @@ class Pipeline(ExitStack):
         sql: str = "",
         spread: Spread = Spread(),
         snapshot_mode: str = CaptureSettings.snapshot_mode,
+        flush_ms: int = CaptureSettings.flush_ms,
     ) -> None:
         super().__init__()
         self._snapshot_mode = snapshot_mode
+        self._flush_ms = flush_ms
         self.folder = folder.resolve()
         self.contracts = of_database(contracts, POSTGRESQL)
         self._catalogued = list(contracts)
@@ -137,6 +139,7 @@ class Pipeline(ExitStack):
             topic_partitions=self._spread.partitions,
             sink_tasks=self._spread.sink_tasks,
             snapshot_mode=self._snapshot_mode,
+            flush_ms=self._flush_ms,
         )
         self.broker.create_topics(connectors.topics(self.contracts, self.settings), connectors.topic_config())
 

@@ -101,8 +101,8 @@ def test_each_page_is_where_a_fault_of_the_drill_leads() -> None:
     assert {fault.page for fault in FAULTS.values()} == pages
 
 
-def test_the_readme_counts_the_faults_of_the_drill() -> None:
-    assert f"| a part breaks, in {len(FAULTS)} ways |" in (ROOT / "README.md").read_text()
+def test_the_page_on_reliability_counts_the_faults_of_the_drill() -> None:
+    assert f"| a part breaks, in {len(FAULTS)} ways |" in (ROOT / "docs" / "reliability.md").read_text()
 
 
 def test_what_status_finds_has_its_page() -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from headwater.documentation import promises
-from headwater.documentation.promises import PAGE, README, Promise, page, promised_rows, read, readme_promises
+from headwater.documentation.promises import FEATURES, PAGE, Promise, page, promised_features, promised_rows, read
 from headwater.paths import ROOT
 from headwater.waiting import wait_until
 
@@ -74,17 +74,17 @@ def test_every_test_of_such_a_row_is_in_the_list() -> None:
     assert {row: tests - listed for row, tests in rows.items() if tests - listed and row not in by_mutants} == {}
 
 
-def test_every_promise_of_the_readme_is_in_the_list() -> None:
-    text = promises.one_line(README.read_text())
-    phrases = [phrase for promise in LIST.promises for phrase in promise.readme]
+def test_every_promised_feature_is_in_the_list() -> None:
+    text = promises.one_line(FEATURES.read_text())
+    phrases = [phrase for promise in LIST.promises for phrase in promise.features]
     assert {phrase: text.count(phrase) for phrase in phrases if phrase not in text} == {}
-    expected = readme_promises()
-    assert len(expected) > 30
+    expected = promised_features()
+    assert len(expected) > 12
     assert [each for each in expected if not any(phrase in each for phrase in phrases)] == []
 
 
 def test_every_promise_stands_somewhere() -> None:
-    assert [promise.name for promise in LIST.promises if not promise.rows and not promise.readme] == []
+    assert [promise.name for promise in LIST.promises if not promise.rows and not promise.features] == []
 
 
 def test_what_mutants_show_is_of_modules_that_are_mutated() -> None:

@@ -1,0 +1,37 @@
+"""``headwater demo`` as somebody calls it. The run itself is taken out: tests/local has it."""
+
+import pytest
+from typer.testing import CliRunner
+
+from headwater.cli import app
+from headwater.commands import demo
+from headwater.demo.run import DemoPlan, Pace
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[DemoPlan]:
+    """What the command has had run."""
+    asked: list[DemoPlan] = []
+
+    def run(plan: DemoPlan, *_: object) -> list[object]:
+        asked.append(plan)
+        return []
+
+    monkeypatch.setattr("headwater.packaging.artifacts.build", lambda announce: None)
+    monkeypatch.setattr(demo, "run", run)
+    return asked
+
+
+def test_the_demo_waits_as_the_file_of_an_environment_says(plans: list[DemoPlan]) -> None:
+    assert CliRunner().invoke(app, ["demo", "--like", "prod"]).exit_code == 0
+    assert CliRunner().invoke(app, ["demo"]).exit_code == 0
+    assert [plan.pace for plan in plans] == [
+        Pace(flush_ms=1000, idle_seconds_max=5, window_seconds=15),
+        Pace(flush_ms=1000, idle_seconds_max=0.5, window_seconds=1),
+    ]
+
+
+def test_a_deployed_demo_waits_as_its_own_environment_says(plans: list[DemoPlan]) -> None:
+    done = CliRunner().invoke(app, ["demo", "--like", "prod", "--deployed"])
+    assert done.exit_code != 0
+    assert plans == []
