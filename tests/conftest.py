@@ -1,16 +1,24 @@
-"""Parts that several kinds of tests start: each once a session, stopped at its end."""
+"""Parts that several kinds of tests start: each once a session, stopped at its end.
+
+A fixture imports its part itself. Every process of pytest reads this file, and most start no part.
+"""
+
+from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.local.aws import AwsApi
-from headwater.local.kafka import Broker
-from headwater.local.postgresql_server import PostgresqlServer
 from tests.postgresql_versions import MAJORS, binaries
+
+if TYPE_CHECKING:
+    from headwater.local.aws import AwsApi
+    from headwater.local.kafka import Broker
+    from headwater.local.postgresql_server import PostgresqlServer
 
 pytest_plugins = ["tests.heavy_starts", "tests.suites"]
 
@@ -30,6 +38,8 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def postgres(session_folder: Path) -> Iterator[PostgresqlServer]:
+    from headwater.local.postgresql_server import PostgresqlServer
+
     with PostgresqlServer(session_folder / "postgres") as server:
         yield server
 
@@ -37,6 +47,8 @@ def postgres(session_folder: Path) -> Iterator[PostgresqlServer]:
 @pytest.fixture(scope="session", params=MAJORS, ids=lambda major: f"PostgreSQL {major}")
 def versioned_postgres(request: pytest.FixtureRequest, session_folder: Path) -> Iterator[PostgresqlServer]:
     """The oldest and the newest PostgreSQL in turn: see ``tests/postgresql_versions.py``."""
+    from headwater.local.postgresql_server import PostgresqlServer
+
     with PostgresqlServer(
         session_folder / f"postgres-{request.param}", {"max_prepared_transactions": "2"}, binaries(request.param)
     ) as server:
@@ -45,11 +57,15 @@ def versioned_postgres(request: pytest.FixtureRequest, session_folder: Path) -> 
 
 @pytest.fixture(scope="session")
 def broker(session_folder: Path) -> Iterator[Broker]:
+    from headwater.local.kafka import Broker
+
     with Broker(session_folder / "kafka") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def aws_api(session_folder: Path) -> Iterator[AwsApi]:
+    from headwater.local.aws import AwsApi
+
     with AwsApi(session_folder / "aws") as server:
         yield server

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections import Counter
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
-
-from headwater.local.processes import Process
-from headwater.local_aws.daemon import Running
 
 KINDS = {
     "the Spark driver": "Spark",
@@ -29,39 +31,85 @@ _MOST = Path(__file__).with_name("most_starts.toml")
 _STARTED: pytest.StashKey[Counter[str]] = pytest.StashKey()
 
 
+class _Counted(MetaPathFinder):
+    """Counts what the modules below start, from their import on. Most processes that pytest starts need none of them,
+    and importing all takes each a second."""
+
+    def __init__(self, started: Counter[str]) -> None:
+        self._started = started
+        self._patch = pytest.MonkeyPatch()
+        self._awaited: dict[str, Callable[[ModuleType], None]] = {
+            "headwater.local.processes": self._count_processes,
+            "headwater.local_aws.daemon": self._count_accounts,
+            "pyspark.sql.session": self._count_sessions,
+        }
+
+    def begin(self) -> None:
+        """Count from now on."""
+        for name in self._awaited.keys() & sys.modules.keys():
+            self._awaited.pop(name)(sys.modules[name])
+        sys.meta_path.insert(0, self)
+
+    def end(self) -> None:
+        """Count no more."""
+        sys.meta_path.remove(self)
+        self._patch.undo()
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Find one of the modules, as the other finders do, and have it counted once it has run. None for others."""
+        del path, target
+        count = self._awaited.pop(fullname, None)
+        spec = find_spec(fullname) if count else None
+        if count is None or spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def executed(module: ModuleType) -> None:
+            execute(module)
+            count(module)
+
+        spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec
+
+    def _count_processes(self, module: Any) -> None:
+        start = module.Process.start
+
+        def counted(process: Any) -> None:
+            if process.name in KINDS:
+                self._started[KINDS[process.name]] += 1
+            start(process)
+
+        self._patch.setattr(module.Process, "start", counted)
+
+    def _count_accounts(self, module: Any) -> None:
+        start = module.Running.start
+
+        def counted(*given: Any) -> Any:
+            self._started["local AWS"] += 1
+            return start(*given)
+
+        self._patch.setattr(module.Running, "start", counted)
+
+    def _count_sessions(self, module: Any) -> None:
+        get_or_create = module.SparkSession.Builder.getOrCreate
+
+        def counted(builder: Any) -> Any:
+            if module.SparkSession.getActiveSession() is None:
+                self._started["Spark"] += 1
+            return get_or_create(builder)
+
+        self._patch.setattr(module.SparkSession.Builder, "getOrCreate", counted)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--most-starts", metavar="SUITE", help="fail if the run starts more than the suite may")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Count in this process from now on."""
-    started = config.stash[_STARTED] = Counter()
-    start, get_or_create, run = Process.start, SparkSession.Builder.getOrCreate, Running.start
-
-    def counted_start(self: Process) -> None:
-        if self.name in KINDS:
-            started[KINDS[self.name]] += 1
-        start(self)
-
-    def counted_session(self: SparkSession.Builder) -> SparkSession:
-        if SparkSession.getActiveSession() is None:
-            started["Spark"] += 1
-        return get_or_create(self)
-
-    def counted_run(*given: Any) -> Running:
-        started["local AWS"] += 1
-        return run(*given)
-
-    Running.start = counted_run  # type: ignore[method-assign, assignment]
-    Process.start = counted_start  # type: ignore[method-assign]
-    SparkSession.Builder.getOrCreate = counted_session  # type: ignore[method-assign]
-
-    def restore() -> None:
-        Running.start = run  # type: ignore[method-assign]
-        Process.start = start  # type: ignore[method-assign]
-        SparkSession.Builder.getOrCreate = get_or_create  # type: ignore[method-assign]
-
-    config.add_cleanup(restore)
+    counted = _Counted(config.stash.setdefault(_STARTED, Counter()))
+    counted.begin()
+    config.add_cleanup(counted.end)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,7 +10,7 @@ from typing import Any
 import botocore.session
 from botocore import xform_name
 from botocore.exceptions import ClientError
-from botocore.model import OperationModel, Shape
+from botocore.model import OperationModel, ServiceModel, Shape
 from botocore.validate import ParamValidator
 
 
@@ -23,7 +23,7 @@ class Modelled:
 
     def __init__(self, service: str, stand_in: object) -> None:
         # Where boto3's clients keep the description.
-        self.meta = SimpleNamespace(service_model=botocore.session.get_session().get_service_model(service))
+        self.meta = SimpleNamespace(service_model=_model(service))
         self._operations = _operations(service)
         self._stand_in = stand_in
         self.calls: list[str] = []
@@ -47,8 +47,14 @@ def refusal(code: str, message: str = "refused", operation: str = "Operation") -
 
 
 @functools.cache
+def _model(service: str) -> ServiceModel:
+    """The description of a service. Each session of botocore's reads it anew, which takes tenths of a second."""
+    return botocore.session.get_session().get_service_model(service)
+
+
+@functools.cache
 def _operations(service: str) -> dict[str, OperationModel]:
-    model = botocore.session.get_session().get_service_model(service)
+    model = _model(service)
     return {xform_name(name): model.operation_model(name) for name in model.operation_names}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,7 +158,7 @@ def _rows(page: Path) -> Iterator[list[str]]:
 
 def _functions(file: Path) -> Iterator[tuple[ast.FunctionDef, list[ast.expr]]]:
     """The functions of a file of tests, each with the file's ``pytestmark``, its class's decorators and its own."""
-    module = ast.parse(file.read_text("utf-8"))
+    module = _parsed(file.read_text("utf-8"))
     common: list[ast.expr] = []
     for node in module.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
@@ -167,6 +168,12 @@ def _functions(file: Path) -> Iterator[tuple[ast.FunctionDef, list[ast.expr]]]:
         for function in inner:
             if isinstance(function, ast.FunctionDef):
                 yield function, [*common, *outer, *function.decorator_list]
+
+
+@functools.cache
+def _parsed(text: str) -> ast.Module:
+    """A file's syntax tree. Several promises have their test in one file."""
+    return ast.parse(text)
 
 
 def _marks(test: str) -> set[str]:

@@ -88,7 +88,8 @@ def test_few_first_changes_take_no_job_of_spark(pipeline: Pipeline) -> None:
     try:
         pipeline.drain()
     finally:
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        for name in ("jobGroup.id", "job.description", "job.interruptOnCancel"):
+            context.setLocalProperty(f"spark.{name}", None)  # type: ignore[arg-type]
     assert context.statusTracker().getJobIdsForGroup(pipeline.prefix) == []
     assert pipeline.alive() == [account(1)]
 

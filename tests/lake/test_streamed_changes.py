@@ -96,6 +96,7 @@ class TwoTables:
         self.tables = {name: Accounts(spark, aws_api, f"{name}-{uuid.uuid4().hex[:8]}") for name in ("one", "two")}
         self.events: list[dict[str, Any]] = []
         self._spark = spark
+        self._others = [query.id for query in spark.streams.active]
         self._folder = folder
         for name in self.tables:
             (folder / name / "records").mkdir(parents=True)
@@ -142,8 +143,8 @@ class TwoTables:
         return [(event["table"], event["error"]) for event in self.events if event["event"] == "failed"]
 
     def running_queries(self) -> list[str | None]:
-        """The names of the queries that still run."""
-        return [query.name for query in self._spark.streams.active]
+        """The names of those of its queries that still run."""
+        return [query.name for query in self._spark.streams.active if query.id not in self._others]
 
 
 @pytest.fixture

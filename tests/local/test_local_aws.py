@@ -130,7 +130,7 @@ def runs(program: psutil.Process) -> bool:
 
 @contextmanager
 def a_checkout(folder: Path) -> Iterator[Checkout]:
-    """A checkout of which nothing is deployed yet, and of whose local AWS nothing is left at the end."""
+    """A checkout that has deployed nothing yet, and of whose local AWS nothing is left at the end."""
     checkout = Checkout(folder)
     try:
         yield checkout
@@ -142,7 +142,7 @@ def a_checkout(folder: Path) -> Iterator[Checkout]:
 
 @pytest.fixture(scope="module")
 def undeployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """A checkout of which no deploy succeeds."""
+    """A checkout whose deploys all fail."""
     with a_checkout(tmp_path_factory.mktemp("undeployed")) as checkout:
         yield checkout
 

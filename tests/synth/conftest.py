@@ -1,8 +1,9 @@
 """Synthesized environments. Assets are placeholders here, because a template knows only their places."""
 
 import json
+import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -136,6 +137,21 @@ def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) 
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(relative)
     return Assets(ROOT, build)
+
+
+@pytest.fixture(scope="session")
+def assets_of(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Iterable[Contract]], Assets]:
+    """Copies the assets and adds a file for each of these contracts. Whoever writes into the assets that all tests
+    share changes what the next environment is synthesized from."""
+
+    def copied(contracts: Iterable[Contract]) -> Assets:
+        build = tmp_path_factory.mktemp("build")
+        shutil.copytree(assets.build, build, dirs_exist_ok=True)
+        for contract in contracts:
+            (build / "contracts" / f"{contract.table}.json").write_text(contract.to_json())
+        return Assets(ROOT, build)
+
+    return copied
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Contracts in place of the demo's: what the deployment is held to is of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import aws_cdk as cdk
 import msgspec
@@ -55,13 +55,11 @@ DEVICE_STATES = ExistingTable(contract="device_states", table="Devices", stream=
 
 
 @pytest.fixture(scope="module")
-def build(assets: Assets, new_app: Callable[[], cdk.App]) -> Build:
+def build(assets_of: Callable[[Iterable[Contract]], Assets], new_app: Callable[[], cdk.App]) -> Build:
     def built(
         contracts: list[Contract], change: Callable[[Environment], Environment] = lambda each: each
     ) -> Synthesized:
-        for contract in contracts:
-            (assets.build / "contracts" / f"{contract.table}.json").write_text(contract.table)
-        return Synthesized(new_app(), change(read_environment("dev", CONFIG)), contracts, assets)
+        return Synthesized(new_app(), change(read_environment("dev", CONFIG)), contracts, assets_of(contracts))
 
     return built
 

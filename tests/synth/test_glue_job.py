@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
@@ -204,16 +204,16 @@ columns:
 )
 def test_all_tables_share_a_job_unless_the_environment_gives_each_its_own(
     contracts: list[Contract],
-    assets: Assets,
+    assets_of: Callable[[Iterable[Contract]], Assets],
     new_app: Callable[[], cdk.App],
     jobs: Literal["shared", "per-table"],
     tables: dict[str, list[str]],
 ) -> None:
     second = parse_contract(SECOND, "devices.yaml")
-    (assets.build / "contracts" / "devices.json").write_text("devices")
     settings = read_environment("dev", CONFIG)
     settings = msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, jobs=jobs))
-    template = Template.from_stack(application.build(new_app(), settings, [*contracts, second], assets).glue_job)
+    stacks = application.build(new_app(), settings, [*contracts, second], assets_of([second]))
+    template = Template.from_stack(stacks.glue_job)
     found = {}
     for job in template.find_resources("AWS::Glue::Job").values():
         values = job["Properties"]["DefaultArguments"]

@@ -1,7 +1,7 @@
 """An environment can be updated from what it is to what it becomes: no stack needs what an earlier one gives up."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import aws_cdk as cdk
@@ -19,12 +19,13 @@ from tests.synth.updates import refusals
 
 
 @pytest.fixture(scope="module")
-def more(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]) -> Templates:
+def more(
+    contracts: list[Contract], assets_of: Callable[[Iterable[Contract]], Assets], new_app: Callable[[], cdk.App]
+) -> Templates:
     """dev with one more contract of each source."""
     added = [_copy(of_database(contracts, database)[-1]) for database in (DYNAMODB, POSTGRESQL)]
-    for contract in added:
-        (assets.build / "contracts" / f"{contract.table}.json").write_text(contract.to_json())
-    return templates(Synthesized(new_app(), read_environment("dev", CONFIG), [*contracts, *added], assets))
+    settings = read_environment("dev", CONFIG)
+    return templates(Synthesized(new_app(), settings, [*contracts, *added], assets_of(added)))
 
 
 def _copy(contract: Contract) -> Contract:

@@ -1,13 +1,18 @@
 """What several unit tests need."""
 
+import copy
+import functools
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import boto3
+import botocore.session
 import pytest
+import yaml
 from moto import mock_aws
 
 from headwater.paths import CONFIG
@@ -45,6 +50,40 @@ def write_dev(folder: Path, *parts: str) -> None:
         text, replaced = re.subn(rf"^{name}:\n(  .*\n)+", part, text, flags=re.MULTILINE)
         assert replaced == 1, name
     (folder / "dev.yaml").write_text(text)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_descriptions() -> Iterator[None]:
+    """Let all sessions of boto3 share the descriptions of AWS's services. Each would read them anew, which takes tenths
+    of a second for every client."""
+    shared = functools.cache(botocore.session.create_loader)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", shared)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _parsed_once() -> Iterator[None]:
+    """Parse each text of YAML once, and give each reader a copy of its own. These tests read the same few files
+    thousands of times, and PyYAML takes tens of milliseconds for one."""
+    load = yaml.load
+    parsed = functools.lru_cache(maxsize=64)(load)
+
+    def load_copy(stream: Any, Loader: Any) -> Any:  # noqa: N803 (PyYAML's name)
+        return copy.deepcopy(parsed(stream, Loader)) if isinstance(stream, str) else load(stream, Loader)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yaml, "load", load_copy)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_settings_of_aws() -> Iterator[None]:
+    """Take away the variables by which tests of other folders send AWS's clients to the parts that they started."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,14 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
-from moto.ec2.models.instance_types import INSTANCE_TYPES
+from moto.utilities.utils import load_resource
 
 from headwater.deployment import allow_lists, node_memory
 from headwater.deployment.environment_rules import read_environment
@@ -16,6 +17,14 @@ from headwater.errors import UserError
 from headwater.packaging import jars, wheels
 from headwater.paths import CONFIG, ROOT
 from tests.unit.test_environment import changed
+
+
+@pytest.fixture(scope="module")
+def instance_types() -> Mapping[str, Any]:
+    """Every instance type as EC2 describes it, by moto's copy. The module of moto that has it reads the offers of all
+    regions too, which takes seconds."""
+    described: dict[str, Any] = load_resource("ec2/resources/instance_types.json")
+    return described
 
 
 @pytest.mark.parametrize(
@@ -86,28 +95,30 @@ def test_what_the_lists_do_not_know_gives_a_warning(
     assert re.search(rf"warning: .*dev\.yaml: {re.escape(field)}: found .*, expected {re.escape(expected)}", warned)
 
 
-def test_every_instance_type_of_emr_encrypts_what_leaves_it() -> None:
+def test_every_instance_type_of_emr_encrypts_what_leaves_it(instance_types: Mapping[str, Any]) -> None:
     for type_ in allow_lists.emr_instance_types():
-        assert INSTANCE_TYPES[type_]["NetworkInfo"]["EncryptionInTransitSupported"], type_
+        assert instance_types[type_]["NetworkInfo"]["EncryptionInTransitSupported"], type_
 
 
-def test_the_families_that_do_not_encrypt_are_those_of_aws() -> None:
-    types = [(type_, described["NetworkInfo"]) for type_, described in INSTANCE_TYPES.items()]
+def test_the_families_that_do_not_encrypt_are_those_of_aws(instance_types: Mapping[str, Any]) -> None:
+    types = [(type_, described["NetworkInfo"]) for type_, described in instance_types.items()]
     families = {type_.partition(".")[0] for type_, network in types if not network["EncryptionInTransitSupported"]}
     listed = yaml.safe_load(allow_lists.FILE.read_text())["emr_releases"]["unencrypted"]
     assert sorted(family for family in families if re.fullmatch(r"[cmr]\d+[a-z-]*", family)) == sorted(listed)
 
 
-def test_the_platform_of_every_instance_type_of_emr_is_that_of_its_processors() -> None:
+def test_the_platform_of_every_instance_type_of_emr_is_that_of_its_processors(
+    instance_types: Mapping[str, Any],
+) -> None:
     names = {"arm64": "aarch64", "x86_64": "x86_64"}
     for type_ in allow_lists.emr_instance_types():
-        (architecture,) = INSTANCE_TYPES[type_]["ProcessorInfo"]["SupportedArchitectures"]
+        (architecture,) = instance_types[type_]["ProcessorInfo"]["SupportedArchitectures"]
         assert allow_lists.platform(type_) == names[architecture], type_
 
 
-def test_the_memory_of_every_instance_type_of_emr_is_no_more_than_it_has() -> None:
+def test_the_memory_of_every_instance_type_of_emr_is_no_more_than_it_has(instance_types: Mapping[str, Any]) -> None:
     for type_ in allow_lists.emr_instance_types():
-        memory = INSTANCE_TYPES[type_]["MemoryInfo"]["SizeInMiB"]
+        memory = instance_types[type_]["MemoryInfo"]["SizeInMiB"]
         assert memory * 0.7 < allow_lists.memory_mib(type_) <= memory, type_
 
 

@@ -14,6 +14,13 @@ from headwater.errors import UserError
 from headwater.paths import CONFIG, ROOT
 
 
+def write(folder: Path, document: Any, name: str = "dev") -> Path:
+    """Write environment ``name`` into `folder`; returns the folder."""
+    # Hundreds of tests write one: libyaml takes a tenth of the time that Python takes.
+    (folder / f"{name}.yaml").write_text(yaml.dump(document, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
+    return folder
+
+
 def changed(folder: Path, field: str, value: Any, name: str = "dev") -> Path:
     """Write environment ``name`` into `folder` with one field (``part.field``) changed; returns the folder."""
     document = yaml.safe_load((CONFIG / f"{name}.yaml").read_text())
@@ -22,8 +29,7 @@ def changed(folder: Path, field: str, value: Any, name: str = "dev") -> Path:
     for part in parts:
         target = target[part]
     target[last] = value
-    (folder / f"{name}.yaml").write_text(yaml.safe_dump(document))
-    return folder
+    return write(folder, document, name)
 
 
 @pytest.mark.parametrize("name", ["dev", "local", "prod", "stage"])
@@ -206,8 +212,7 @@ def existing(folder: Path, field: str = "name", value: Any = "dev") -> Path:
     for part in parents:
         target = target[part]
     target[last] = value
-    (folder / "dev.yaml").write_text(yaml.safe_dump(document))
-    return folder
+    return write(folder, document)
 
 
 def test_a_database_and_tables_that_are_there_can_be_named(tmp_path: Path) -> None:

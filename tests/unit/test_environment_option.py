@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -19,6 +20,7 @@ from headwater.cli import app
 from headwater.commands import environments, forget, resync, sources
 from headwater.errors import UserError
 from headwater.lake import requests as lake_requests
+from headwater.lake import scanned_export
 from headwater.lake.debezium_decoder import order
 from headwater.lake.quarantine import BadEntry, Quarantine
 from headwater.lake.requests import DONE, News, Requests, Status
@@ -129,6 +131,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         yield News(Status(request.token, DONE, parts=1, parts_done=1, records=1, told=forgotten), 0)
 
     monkeypatch.setattr(lake_requests, "follow", follow)
+    # Nobody streams here, who would have to begin before the table is read.
+    monkeypatch.setattr(scanned_export, "time", SimpleNamespace(sleep=lambda _: None))
     return found
 
 

@@ -1,6 +1,7 @@
 """What a changed contract means, by the rules of the writer."""
 
 import json
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -236,10 +237,14 @@ def test_the_gate_refuses_what_the_writer_would_refuse(tmp_path: Path) -> None:
     for name, text in (("before", TEXT), ("after", TEXT.replace("buckets: 2", "buckets: 3"))):
         (tmp_path / name).mkdir()
         (tmp_path / name / "parcels.yaml").write_text(text)
+    # One stack will do: nothing is changed in any.
+    (tmp_path / "baselines" / "dev").mkdir(parents=True)
+    shutil.copy(BASELINES / "dev" / "key-value.yaml", tmp_path / "baselines" / "dev")
 
     def gate(before: str, after: str) -> Result:
         folders = ["--contracts-before", str(tmp_path / before), "--contracts", str(tmp_path / after)]
-        arguments = ["review", "gate", "dev", "--before", str(BASELINES), *folders]
+        baselines = str(tmp_path / "baselines")
+        arguments = ["review", "gate", "dev", "--before", baselines, "--after", baselines, *folders]
         return CliRunner().invoke(app, arguments, catch_exceptions=False)
 
     assert gate("before", "before").exit_code == 0

@@ -69,6 +69,7 @@ columns:
     "people.yaml",
 )
 GONE, OTHER = "gone@example.com", "other@example.com"
+VERSIONED = "headwater-versions"
 
 
 def until(lsn: int = 1000) -> str:
@@ -311,6 +312,19 @@ def lake() -> str:
     return f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}/lake"
 
 
+@pytest.fixture(scope="module")
+def versioned(s3: Any) -> str:
+    """A bucket that keeps older versions. The one that all tests share keeps none."""
+    s3.create_bucket(Bucket=VERSIONED)
+    s3.put_bucket_versioning(Bucket=VERSIONED, VersioningConfiguration={"Status": "Enabled"})
+    return VERSIONED
+
+
+@pytest.fixture
+def versioned_lake(versioned: str) -> str:
+    return f"s3://{versioned}/{uuid.uuid4().hex[:8]}/lake"
+
+
 @dataclass
 class Work:
     """Is done at once, or refuses."""
@@ -347,22 +361,21 @@ class Writer:
 
 
 def versions(s3: Any, prefix: str) -> list[str]:
-    listed = s3.list_object_versions(Bucket=BUCKET, Prefix=prefix)
+    listed = s3.list_object_versions(Bucket=VERSIONED, Prefix=prefix)
     return sorted(
         entry["Key"].rpartition("/")[2] for kind in ("Versions", "DeleteMarkers") for entry in listed.get(kind, ())
     )
 
 
-def test_a_request_goes_with_its_versions_once_it_is_answered_even_after_a_crash(s3: Any, lake: str) -> None:
-    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-    requests = Requests(s3, lake, "orders")
-    folder = f"{lake.removeprefix(f's3://{BUCKET}/')}/_requests/"
+def test_a_request_goes_with_its_versions_once_it_is_answered_even_after_a_crash(s3: Any, versioned_lake: str) -> None:
+    requests = Requests(s3, versioned_lake, "orders")
+    folder = f"{versioned_lake.removeprefix(f's3://{VERSIONED}/')}/_requests/"
     for work, state in ((Work(), DONE), (Work(refuses=True), REFUSED)):
         id_, _ = ask(requests, Forgotten({"order_id": "7717717717717"}, until()))
         again, token = ask(requests, Forgotten({"order_id": "7717717717717"}, until(2000)))
         assert again == id_, "one request for one key"
         assert "7717717717717" not in id_
-        Writer(s3, lake, "orders").serve(work)
+        Writer(s3, versioned_lake, "orders").serve(work)
         assert requests.get(id_) is None
         assert not any(name.endswith(".json") and "status" not in name for name in versions(s3, folder))
         status = requests.status(id_)
@@ -376,29 +389,29 @@ def test_a_request_goes_with_its_versions_once_it_is_answered_even_after_a_crash
                 list(lake_requests.follow(requests, id_, token=token))
     id_, token = ask(requests, Forgotten({"order_id": "772"}, until()))
     requests.answer(id_, Status(token, DONE))
-    Writer(s3, lake, "orders").serve(Work(refuses=True))
+    Writer(s3, versioned_lake, "orders").serve(Work(refuses=True))
     assert requests.get(id_) is None, "the writer of before was killed between its answer and the request's removal"
 
 
-def test_of_a_versioned_bucket_all_but_the_current_versions_go(s3: Any) -> None:
-    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+def test_of_a_versioned_bucket_all_but_the_current_versions_go(s3: Any, versioned: str) -> None:
     folder = uuid.uuid4().hex[:8]
     for body in (b"1", b"2"):
         for name in ("kept", "gone", "beside"):
-            s3.put_object(Bucket=BUCKET, Key=f"{folder}/{name}", Body=body)
-    s3.delete_object(Bucket=BUCKET, Key=f"{folder}/gone")
-    assert s3_versions.delete_former(s3, BUCKET, f"{folder}/") == 5
+            s3.put_object(Bucket=versioned, Key=f"{folder}/{name}", Body=body)
+    s3.delete_object(Bucket=versioned, Key=f"{folder}/gone")
+    assert s3_versions.delete_former(s3, versioned, f"{folder}/") == 5
     assert versions(s3, folder) == ["beside", "kept"]
-    s3_versions.delete_object(s3, BUCKET, f"{folder}/kept")
+    s3_versions.delete_object(s3, versioned, f"{folder}/kept")
     assert versions(s3, folder) == ["beside"]
 
 
-def test_the_mark_of_a_deletion_goes_when_nothing_is_left_behind_it(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+def test_the_mark_of_a_deletion_goes_when_nothing_is_left_behind_it(
+    s3: Any, versioned: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = uuid.uuid4().hex[:8]
     for name in ("one", "two"):
-        s3.put_object(Bucket=BUCKET, Key=f"{folder}/{name}", Body=b"1")
-        s3.delete_object(Bucket=BUCKET, Key=f"{folder}/{name}")
+        s3.put_object(Bucket=versioned, Key=f"{folder}/{name}", Body=b"1")
+        s3.delete_object(Bucket=versioned, Key=f"{folder}/{name}")
     monkeypatch.setattr(s3_deletion, "_MOST", 1)
     real, deleted = s3.delete_objects, []
 
@@ -410,8 +423,8 @@ def test_the_mark_of_a_deletion_goes_when_nothing_is_left_behind_it(s3: Any, mon
 
     monkeypatch.setattr(s3, "delete_objects", refuse_the_third)
     with pytest.raises(ConnectionError):
-        s3_versions.delete_former(s3, BUCKET, f"{folder}/")
-    assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET, Prefix=folder), "nothing is there again"
+        s3_versions.delete_former(s3, versioned, f"{folder}/")
+    assert "Contents" not in s3.list_objects_v2(Bucket=versioned, Prefix=folder), "nothing is there again"
 
 
 def test_an_object_whose_name_goes_on_stays(s3: Any) -> None:
@@ -424,32 +437,33 @@ def test_an_object_whose_name_goes_on_stays(s3: Any) -> None:
 # --- Landing objects -------------------------------------------------------------------------------------------------
 
 
-def test_a_landing_object_that_another_has_written_meanwhile_is_read_and_written_again(s3: Any, lake: str) -> None:
-    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+def test_a_landing_object_that_another_has_written_meanwhile_is_read_and_written_again(
+    s3: Any, versioned_lake: str
+) -> None:
     gone, other, third = (line(event("c", after=image(mail))) for mail in (GONE, OTHER, "third@example.com"))
     real = s3.put_object
 
     def clear(written: str | None) -> tuple[Searched, str]:
         """Clear an object over which ``written`` is put meanwhile; None where it is what is to be written, and the
         answer was lost. What was done, and what the object is then."""
-        key = f"{lake.removeprefix(f's3://{BUCKET}/')}/landing/t/0/{0:020d}.jsonl.gz"
-        real(Bucket=BUCKET, Key=key, Body=gzip.compress(f"{gone}\n{other}".encode()), Metadata={"next-offset": "2"})
+        key = f"{versioned_lake.removeprefix(f's3://{VERSIONED}/')}/landing/t/0/{0:020d}.jsonl.gz"
+        real(Bucket=VERSIONED, Key=key, Body=gzip.compress(f"{gone}\n{other}".encode()), Metadata={"next-offset": "2"})
         tried: list[str] = []
 
         def put_object(**request: Any) -> Any:
             tried.append(request["IfMatch"])
             if len(tried) == 1:
                 body = request["Body"] if written is None else gzip.compress(written.encode())
-                real(Bucket=BUCKET, Key=key, Body=body, Metadata=request["Metadata"])
+                real(Bucket=VERSIONED, Key=key, Body=body, Metadata=request["Metadata"])
                 status = {"HTTPStatusCode": 412}
                 raise ClientError({"Error": {"Code": "PreconditionFailed"}, "ResponseMetadata": status}, "PutObject")  # type: ignore[typeddict-item]
             return real(**{name: value for name, value in request.items() if name != "IfMatch"})
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(s3, "put_object", put_object)
-            searched = erased_landing._search(s3, BUCKET, key, lambda: LandedLines(PEOPLE, 1, forgotten()))
+            searched = erased_landing._search(s3, VERSIONED, key, lambda: LandedLines(PEOPLE, 1, forgotten()))
         assert versions(s3, key) == [key.rpartition("/")[2]], "no older version tells of the row"
-        stored = s3.get_object(Bucket=BUCKET, Key=key)
+        stored = s3.get_object(Bucket=VERSIONED, Key=key)
         assert stored["Metadata"] == {"next-offset": "2"}
         return searched, gzip.decompress(stored["Body"].read()).decode()
 
@@ -651,24 +665,23 @@ def test_postgresql_is_asked_over_a_connection_of_each_question_with_one_passwor
 
 
 def test_a_request_can_be_taken_back_and_tells_its_key_nowhere_then(
-    lake: str, source: list[str | None], s3: Any, capsys: pytest.CaptureFixture[str]
+    versioned_lake: str, source: list[str | None], s3: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
     tables = [each.table for each in lake_tables([CUSTOMERS])]
     for table in tables:
         for key in ("ALFKI", "OTHER"):
-            ask(Requests(s3, lake, table), Forgotten({"customer_id": key}, until()))
-    command.forget("customers", ["ALFKI"], lake=lake, withdraw=True)
+            ask(Requests(s3, versioned_lake, table), Forgotten({"customer_id": key}, until()))
+    command.forget("customers", ["ALFKI"], lake=versioned_lake, withdraw=True)
     assert "Withdrawn, of customers and customers_changes" in capsys.readouterr().out
     for table in tables:
-        requests = Requests(s3, lake, table)
+        requests = Requests(s3, versioned_lake, table)
         ((id_, _),) = requests.listed()
         other = requests.get(id_)
         assert other is not None
         assert other.details["key"] == {"customer_id": "OTHER"}
-        assert len(versions(s3, f"{lake.removeprefix(f's3://{BUCKET}/')}/_requests/{table}/")) == 1
+        assert len(versions(s3, f"{versioned_lake.removeprefix(f's3://{VERSIONED}/')}/_requests/{table}/")) == 1
     with pytest.raises(UserError, match="no such key is to be forgotten: there is nothing to withdraw"):
-        command.forget("customers", ["ALFKI"], lake=lake, withdraw=True)
+        command.forget("customers", ["ALFKI"], lake=versioned_lake, withdraw=True)
 
 
 def test_a_dry_run_asks_for_nothing(
@@ -695,10 +708,9 @@ def test_the_files_of_a_history_that_was_ended_are_to_be_deleted_first(
 
 
 def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not_before(
-    s3: Any, lake: str, source: list[str | None], monkeypatch: pytest.MonkeyPatch
+    s3: Any, versioned_lake: str, source: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-    exports = lake.rpartition("/")[0] + "/exports"
+    exports = versioned_lake.rpartition("/")[0] + "/exports"
     arn = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-"
     ours, theirs = (
         write_export(s3, arn + name, [[{"id": {"S": "a"}}]], dt.datetime.now(dt.UTC), exports)
@@ -706,14 +718,14 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
     )
     assert exports_left.exports_of(s3, exports, "headwater-accounts") == [ours]
     for body in (b"1", b"2"):
-        s3.put_object(Bucket=BUCKET, Key=f"{theirs.removeprefix(f's3://{BUCKET}/')}/replaced", Body=body)
+        s3.put_object(Bucket=VERSIONED, Key=f"{theirs.removeprefix(f's3://{VERSIONED}/')}/replaced", Body=body)
     source += [order_at_moment(1, 10**15)] * 9
     with pytest.raises(UserError, match=r"found an export or a copy, expected none: .* --delete-exports"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=lake)
-    requests = Requests(s3, lake, "accounts")
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake)
+    requests = Requests(s3, versioned_lake, "accounts")
     requests.ask(f"backfill/{ours.rpartition('/')[2]}", {"export": ours})
     with pytest.raises(UserError, match="found a backfill that is not finished"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=lake, delete_exports=True)
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, delete_exports=True)
     requests.delete(f"backfill/{ours.rpartition('/')[2]}")
     asked = []
 
@@ -723,15 +735,17 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
 
     monkeypatch.setattr(lake_requests, "follow", follow)
     with pytest.raises(UserError, match="nobody answers"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=lake, delete_exports=True)
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, delete_exports=True)
     assert len(asked) == 1
-    assert versions(s3, ours.removeprefix(f"s3://{BUCKET}/")) == []
-    assert versions(s3, exports.removeprefix(f"s3://{BUCKET}/")).count("replaced") == 2, "others' older versions stay"
+    assert versions(s3, ours.removeprefix(f"s3://{VERSIONED}/")) == []
+    assert versions(s3, exports.removeprefix(f"s3://{VERSIONED}/")).count("replaced") == 2, (
+        "others' older versions stay"
+    )
     assert exports_left.exports_of(s3, exports, "headwater-others") == [theirs]
     begun = f"{exports}/AWSDynamoDB/01769860800000-00000000"
-    s3.put_object(Bucket=BUCKET, Key=f"{begun.removeprefix(f's3://{BUCKET}/')}/_started", Body=b"")
+    s3.put_object(Bucket=VERSIONED, Key=f"{begun.removeprefix(f's3://{VERSIONED}/')}/_started", Body=b"")
     with pytest.raises(UserError, match="found an export that is not complete, expected none"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=lake, delete_exports=True)
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, delete_exports=True)
 
 
 @pytest.mark.parametrize("name", ["dev", "stage", "prod", "local"])

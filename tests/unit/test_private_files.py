@@ -9,8 +9,10 @@ from pathlib import Path
 from headwater import private_files, process_groups
 from headwater.folder_lock import claimed_empty
 from headwater.local.processes import Process, Program
+from headwater.waiting import wait_until
 
 WRITES = "import os, pathlib; pathlib.Path('file').touch(); os.mkdir('folder')"
+STAYS = "import time; time.sleep(60)"
 
 
 def mode(path: Path) -> int:
@@ -68,10 +70,11 @@ def test_what_a_program_of_a_run_writes_is_its_owners_alone(tmp_path: Path) -> N
     both = {"process": [tmp_path / "process"], "group": [tmp_path / "group"]}
     for (folder,) in both.values():
         folder.mkdir()
-    program = Program("it", [sys.executable, "-c", WRITES], tmp_path / "log", cwd=tmp_path / "process")
-    with Process(program) as process:
-        process.wait()
-    process_groups.run("it", program.argv, tmp_path / "other.log", cwd=tmp_path / "group")
+    # A program that ends before it is known to be ready has failed.
+    stays = [sys.executable, "-c", f"{WRITES}; {STAYS}"]
+    with Process(Program("it", stays, tmp_path / "log", cwd=tmp_path / "process")):
+        wait_until("what it writes", (tmp_path / "process" / "folder").exists)
+    process_groups.run("it", [sys.executable, "-c", WRITES], tmp_path / "other.log", cwd=tmp_path / "group")
     for (folder,) in both.values():
         assert [mode(folder / name) for name in ("file", "folder")] == [0o600, 0o700]
     assert [mode(tmp_path / name) for name in ("log", "other.log")] == [0o600, 0o600]

@@ -29,6 +29,18 @@ def python(
     return Process(Program("the test's child", argv, tmp_path / "child.log"), ready, patience, port)
 
 
+def ending(tmp_path: Path) -> Process:
+    """A program that ends with status 3 once the file ``go`` is there. One that ends before its start is over has
+    failed."""
+    script = f"""
+        import pathlib, time
+        while not pathlib.Path({str(tmp_path / "go")!r}).exists():
+            time.sleep(0.01)
+        raise SystemExit(3)
+    """
+    return python(tmp_path, script)
+
+
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -173,7 +185,8 @@ def test_nothing_outlives_the_parent(tmp_path: Path, end: signal.Signals | None)
 
 
 def test_whether_it_has_ended_is_known_after_a_while(tmp_path: Path) -> None:
-    with python(tmp_path, "import sys; sys.exit(3)") as child:
+    with ending(tmp_path) as child:
+        (tmp_path / "go").touch()
         assert child.wait() == 3
         assert child.ends_within(0)
     with python(tmp_path, "import time; time.sleep(60)") as child:
@@ -188,5 +201,6 @@ def test_one_that_stands_still_is_not_waited_for(tmp_path: Path) -> None:
         pytest.raises(ProcessError, match=r"(?s)in vain for the test's child to end, .* idle\..*child\.log:\nbegun"),
     ):
         child.await_end(patience=0.5)
-    with python(tmp_path, "raise SystemExit(3)") as child:
+    with ending(tmp_path) as child:
+        (tmp_path / "go").touch()
         assert child.await_end() == 3

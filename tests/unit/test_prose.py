@@ -201,3 +201,9 @@ def test_a_file_that_cannot_be_read_is_named(file: str, text: str, said: str, cl
     status, (line,) = clone.check()
     assert status == USER_ERROR
     assert said in line
+
+
+@pytest.mark.parametrize("page", ["README.md", "KNOWN_LIMITS.md", "CHANGELOG.md", "docs/benchmarks.md"])
+def test_a_page_that_everybody_reads_has_no_finding(page: str) -> None:
+    assert (ROOT / page).exists()
+    assert f'"{page}"' not in (ROOT / NUMBERS).read_text()

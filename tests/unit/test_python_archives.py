@@ -30,12 +30,14 @@ print(json.dumps({
 
 
 def installed(requirements: str, platform: str, folder: Path) -> None:
-    """What pip would fetch, made of the packages that are installed here, their native parts too."""
+    """What pip would fetch, made of the packages that are installed here, their native parts too. Of the services that
+    botocore describes, S3 will do."""
     folder.mkdir(parents=True)
     for name in re.findall(r"^([\w.-]+)==", requirements, re.MULTILINE):
         with zipfile.ZipFile(folder / f"{name}-{platform}.whl", "w") as wheel:
             for file in metadata.files(name) or []:
-                if ".." not in file.parts and "__pycache__" not in file.parts:
+                is_of_another = file.parts[:2] == ("botocore", "data") and len(file.parts) > 3 and file.parts[2] != "s3"
+                if ".." not in file.parts and "__pycache__" not in file.parts and not is_of_another:
                     wheel.write(str(file.locate()), str(file))
             wheel.writestr(f"{name}.data/scripts/{name}", "a script")
 

@@ -11,20 +11,25 @@ from headwater.paths import ROOT
 
 
 @pytest.fixture(scope="module")
+def python_page() -> str:
+    return python_api.page()
+
+
+@pytest.fixture(scope="module")
 def command_page() -> str:
     return command_line.page(map(commands.load, commands.VERBS))
 
 
-def test_the_page_of_the_python_api_is_up_to_date() -> None:
-    assert python_api.PAGE.read_text() == python_api.page(), f"{python_api.PAGE} is stale: run `make reference`"
+def test_the_page_of_the_python_api_is_up_to_date(python_page: str) -> None:
+    assert python_api.PAGE.read_text() == python_page, f"{python_api.PAGE} is stale: run `make reference`"
 
 
 def test_the_page_of_the_command_line_is_up_to_date(command_page: str) -> None:
     assert command_line.PAGE.read_text() == command_page, f"{command_line.PAGE} is stale: run `make reference`"
 
 
-def test_everything_on_the_page_of_the_python_api_has_a_docstring() -> None:
-    entries = re.split(r"^#{2,3} ", python_api.page(), flags=re.MULTILINE)[1:]
+def test_everything_on_the_page_of_the_python_api_has_a_docstring(python_page: str) -> None:
+    entries = re.split(r"^#{2,3} ", python_page, flags=re.MULTILINE)[1:]
     assert len(entries) > len(python_api.MODULES)
     for entry in entries:
         name, *rest = re.sub(r"```.*?```", "", entry, flags=re.DOTALL).strip().splitlines()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.demo import report
@@ -186,6 +186,7 @@ class TestFreshness:
         assert freshness is not None
         assert freshness.figures() == {"p50": 50.0, "p95": 95.0, "max": 100.0}
 
+    @settings(deadline=None)
     @given(st.lists(st.floats(0, 1e6), min_size=1))
     def test_percentiles_are_samples_in_order(self, seconds: list[float]) -> None:
         freshness = Freshness.of(seconds)

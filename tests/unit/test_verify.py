@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.contract.model import Contract
@@ -167,6 +167,7 @@ class TestRows:
         lake = names_lake((1, "a", False), (2, "a", False)).drop(["value"])
         assert counts_of(compared(NAMES, [("1", None), ("2", "a")], lake)) == (2, 2, 0, 0, 1)
 
+    @settings(deadline=None)
     @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.booleans()), max_size=12))
     def test_counts_add_up_whatever_the_lake_holds(self, rows: list[tuple[int, str, bool]]) -> None:
         table = compared(NAMES, [("1", "a"), ("2", "a"), ("3", "b")], names_lake(*rows))
@@ -302,6 +303,7 @@ class TestValues:
             == 1
         )
 
+    @settings(deadline=None)
     @given(st.dates())
     def test_dates_are_counted_as_python_counts_them(self, day: dt.date) -> None:
         table = pa.table({"id": pa.array([1], pa.int32()), "value": pa.array([day])})
@@ -344,6 +346,7 @@ class TestSpelling:
         table = compared(one_column("string", source_type), [("1", text)], lake)
         assert table.examples[0].columns["value"][0] == spelled
 
+    @settings(deadline=None)
     @given(st.integers(-5_000_000, 5_000_000), st.integers(-(10**18), 10**18), st.integers(0, 86_400_000_000))
     def test_what_is_spelled_is_read_as_the_same(self, day: int, moment: int, time: int) -> None:
         assert days(spelled_date(day)) == day

@@ -171,6 +171,7 @@ class TestValues:
     def test_another_value_is_different(self, type_: str, source_type: str, value: Any, lake: pa.Array) -> None:
         assert counts_of(value_compared(one_column(type_, source_type), value, lake)) == (1, 1, 0, 0, 1)
 
+    @settings(deadline=None)
     @given(st.decimals(-(10**9), 10**9, places=6), st.integers(-7, 12))
     def test_one_digit_that_changed_is_found_wherever_it_stands(self, number: Decimal, at: int) -> None:
         contract = one_column("decimal(38,9)", "N")
