@@ -279,7 +279,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
             yield Deployment(pipeline, msk)
 
 
-def test_connectors_are_swapped_changed_and_deleted_and_lose_no_change(deployment: Deployment) -> None:
+def test_connectors_are_swapped_and_deleted_without_a_loss(deployment: Deployment) -> None:
     swap_plugins_and_workers(deployment)
     change_a_configuration(deployment)
     swap_without_the_offset_topic(deployment)

@@ -364,7 +364,7 @@ def test_a_changed_setting_of_a_connector_is_updated_in_place(deployment: Deploy
     assert deployment.partitions("headwater.northwind.customers") == 4
 
 
-def test_contracts_are_added_get_a_column_and_are_removed_beside_the_others(deployment: Deployment) -> None:
+def test_contracts_come_change_and_go_beside_the_others(deployment: Deployment) -> None:
     add_shippers(deployment)
     add_a_column_to_shippers(deployment)
     add_visits(deployment)
