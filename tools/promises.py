@@ -85,7 +85,7 @@ def _ran(name: str, tests: Sequence[str], mutation: Promise | None, place: Path)
     verdict = None
     try:
         with tempfile.TemporaryDirectory(dir=place) as folder:
-            checkout = Checkout(Path(folder) / "checkout")
+            checkout = Checkout(Path(folder) / "checkout", assets=not _is_unit(tests))
             if mutation is not None:
                 checkout.change(mutation.file, mutation.old, mutation.new)
             status = _run(checkout, tests, log)
@@ -111,11 +111,16 @@ def _run(checkout: Checkout, tests: Sequence[str], log: Path) -> int:
     else:
         command = [sys.executable, "-m", "pytest", "--exitfirst", "-p", "no:cacheprovider", *tests]
         # Jars and the package that runs in AWS are made of the changed code. Unit tests need neither.
-        if not tests[0].startswith("tests/unit/"):
+        if not _is_unit(tests):
             assets = process_groups.run("assets", checkout.headwater("assets"), log, environment, checkout.folder)
             if assets:
                 raise UserError(f"`headwater assets` failed. Its log is {log}")
     return process_groups.run("the run", command, log, environment, checkout.folder)
+
+
+def _is_unit(tests: Sequence[str]) -> bool:
+    """Whether tests, which are all of one folder, are unit tests."""
+    return tests[0].startswith("tests/unit/")
 
 
 def _end(message: str, status: int) -> int:

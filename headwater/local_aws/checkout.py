@@ -31,9 +31,10 @@ _ITS_OWN = {".assets.lock", "demo", "junit", "logs", "promises", "run", "unfinis
 
 class Checkout:
     """A copy of this checkout below ``folder``, whose files may be changed, with a local AWS of its own, or that of
-    the checkout that it is ``beside``. Assets are those of this one until they are made anew."""
+    the checkout that it is ``beside``. Assets are those of this one until they are made anew. Without ``assets``, the
+    copy has none of those that are made of a checkout's code."""
 
-    def __init__(self, folder: Path, *, beside: Checkout | None = None) -> None:
+    def __init__(self, folder: Path, *, beside: Checkout | None = None, assets: bool = True) -> None:
         self.folder = folder.resolve()
         self.account = self.folder / _LOCAL_AWS / "account"
         # What git knows of this checkout, and what it would add.
@@ -49,6 +50,8 @@ class Checkout:
             if part.name not in _WRITTEN:
                 if part.name not in _ITS_OWN:
                     place.symlink_to(part)
+            elif not assets:
+                continue
             elif part.is_dir():
                 shutil.copytree(part, place, symlinks=True)
             else:
