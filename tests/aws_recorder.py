@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 from urllib.parse import urlsplit
 
-from headwater.local.aws import AwsApi
+from rig.local.aws import AwsApi
 
 # The headers of one hop, which a proxy does not pass on. It passes on the host, which the signature covers.
 _OWN = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect"}

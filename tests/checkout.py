@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from headwater.local_aws import checkout
+from rig.local_aws import checkout
 from tests import programs
 
 # The local AWS, which works for a command, is no descendant of this process.

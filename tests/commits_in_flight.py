@@ -6,9 +6,9 @@ import os
 import signal
 import time
 
-from headwater.local.key_value import KeyValuePipeline
-from headwater.local.pipeline import LAKE_BUCKET, Pipeline
 from headwater.waiting import wait_until
+from rig.local.key_value import KeyValuePipeline
+from rig.local.pipeline import LAKE_BUCKET, Pipeline
 
 COMMIT = "deltacommit"
 COMPACTION = "compaction"

@@ -16,9 +16,9 @@ import pytest
 from tests.postgresql_versions import MAJORS, binaries
 
 if TYPE_CHECKING:
-    from headwater.local.aws import AwsApi
-    from headwater.local.kafka import Broker
-    from headwater.local.postgresql_server import PostgresqlServer
+    from rig.local.aws import AwsApi
+    from rig.local.kafka import Broker
+    from rig.local.postgresql_server import PostgresqlServer
 
 pytest_plugins = ["tests.heavy_starts", "tests.suites"]
 
@@ -38,7 +38,7 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def postgres(session_folder: Path) -> Iterator[PostgresqlServer]:
-    from headwater.local.postgresql_server import PostgresqlServer
+    from rig.local.postgresql_server import PostgresqlServer
 
     with PostgresqlServer(session_folder / "postgres") as server:
         yield server
@@ -47,7 +47,7 @@ def postgres(session_folder: Path) -> Iterator[PostgresqlServer]:
 @pytest.fixture(scope="session", params=MAJORS, ids=lambda major: f"PostgreSQL {major}")
 def versioned_postgres(request: pytest.FixtureRequest, session_folder: Path) -> Iterator[PostgresqlServer]:
     """The oldest and the newest PostgreSQL in turn: see ``tests/postgresql_versions.py``."""
-    from headwater.local.postgresql_server import PostgresqlServer
+    from rig.local.postgresql_server import PostgresqlServer
 
     with PostgresqlServer(
         session_folder / f"postgres-{request.param}", {"max_prepared_transactions": "2"}, binaries(request.param)
@@ -57,7 +57,7 @@ def versioned_postgres(request: pytest.FixtureRequest, session_folder: Path) -> 
 
 @pytest.fixture(scope="session")
 def broker(session_folder: Path) -> Iterator[Broker]:
-    from headwater.local.kafka import Broker
+    from rig.local.kafka import Broker
 
     with Broker(session_folder / "kafka") as server:
         yield server
@@ -65,7 +65,7 @@ def broker(session_folder: Path) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def aws_api(session_folder: Path) -> Iterator[AwsApi]:
-    from headwater.local.aws import AwsApi
+    from rig.local.aws import AwsApi
 
     with AwsApi(session_folder / "aws") as server:
         yield server

@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 
-from headwater.local_aws.api import ApiError
-from headwater.local_aws.data_api import DataApi
+from rig.local_aws.api import ApiError
+from rig.local_aws.data_api import DataApi
 from tests.modelled import Modelled, refusal
 
 CLUSTER = "arn:aws:rds:eu-central-1:123456789012:cluster:headwater-test"

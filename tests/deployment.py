@@ -12,10 +12,10 @@ import psutil
 import psycopg
 from kafka.admin import KafkaAdminClient
 
-from headwater.local.processes import occurrences
-from headwater.local_aws import stream
-from headwater.local_aws.daemon import Running
 from headwater.waiting import cpu_seconds, wait_until
+from rig.local.processes import occurrences
+from rig.local_aws import stream
+from rig.local_aws.daemon import Running
 from tests.checkout import Checkout
 
 ORDERS_DATABASE = "northwind"

@@ -502,7 +502,7 @@ def take_the_node_back(deployment: Deployment) -> None:
 
 
 SINK = ("ConnectDistributed", "headwater-local-landing")
-RELAY = ("headwater.local.relay", ACCOUNTS)
+RELAY = ("rig.local.relay", ACCOUNTS)
 SINK_ROLE, ROTATION_ROLE = "connect-Sink", "RoleRotation"
 STEP_PROGRAM, JOB_PROGRAM = ("SparkSubmit", "--landing"), ("SparkSubmit", "--stream-arn")
 # Seen where there is something to do alone.

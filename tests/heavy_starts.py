@@ -39,8 +39,8 @@ class _Counted(MetaPathFinder):
         self._started = started
         self._patch = pytest.MonkeyPatch()
         self._awaited: dict[str, Callable[[ModuleType], None]] = {
-            "headwater.local.processes": self._count_processes,
-            "headwater.local_aws.daemon": self._count_accounts,
+            "rig.local.processes": self._count_processes,
+            "rig.local_aws.daemon": self._count_accounts,
             "pyspark.sql.session": self._count_sessions,
         }
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.documentation import promises
 from headwater.paths import ROOT
+from rig.documentation import promises
 
 ONLY, WITHOUT = "only", "without"
 _SLOW = ("tests/lake", "tests/local")

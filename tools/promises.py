@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headwater import process_groups
-from headwater.documentation.promises import LIST, SUITES, Promise, read
 from headwater.errors import UserError
-from headwater.local_aws.checkout import Checkout
 from headwater.paths import BUILD
+from rig.documentation.promises import LIST, SUITES, Promise, read
+from rig.local_aws.checkout import Checkout
 
 PASSED, FAILED = 0, 1
 """The exit status of pytest where all tests passed, and where one failed. With any other, they did not run."""

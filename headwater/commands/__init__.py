@@ -1,10 +1,14 @@
 """The verbs of the ``headwater`` command, a module per verb: with an ``app`` of several, or a function of its name.
 
 A verb's module is imported when the verb is used. The list of verbs shows the first line of each module, its docstring.
+Other packages add verbs by entry points.
 """
 
 import ast
 import importlib
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,10 @@ import typer
 from typer.core import TyperCommand
 from typer.main import get_group
 
-VERBS = (
-    "demo",
-    "replicate",
+ENTRY_POINTS = "headwater.verbs"
+"""The group of the entry points that add verbs. Each has a verb's name and its module; ``VERB.PART`` is a part of a
+verb of several."""
+_OWN = (
     "status",
     "logs",
     "verify",
@@ -27,19 +32,12 @@ VERBS = (
     "expire",
     "resync",
     "db",
-    "bench",
-    "simulate",
-    "assets",
-    "jars",
     "sbom",
-    "review",
     "cost",
-    "prices",
     "check",
     "deploy",
     "destroy",
     "epoch",
-    "reference",
 )
 
 
@@ -52,26 +50,54 @@ class _Unloaded(TyperCommand):
         return load(self.name).make_context(info_name, args, parent, **extra)
 
 
+def verbs() -> tuple[str, ...]:
+    """Return the names of all verbs: those of this package, then those of others."""
+    return (*_OWN, *sorted(name for name in _added() if "." not in name))
+
+
 def add_all(app: typer.Typer) -> None:
     """Add every verb to a command. No verb's module is imported."""
-    for verb in VERBS:
+    for verb in verbs():
         app.command(verb, cls=_Unloaded, help=_summary(verb))(lambda: None)
 
 
 def load(verb: str) -> Any:
     """Import a verb's module and return the verb as a TyperCommand, or as a TyperGroup of several."""
-    module = importlib.import_module(f"headwater.commands.{verb}")
+    loaded = _loaded(verb, module_of(verb))
+    for name, module in sorted(_added().items()):
+        of, _, part = name.partition(".")
+        if part and of == verb:
+            loaded.add_command(_loaded(part, module))
+    return loaded
+
+
+def module_of(verb: str) -> str:
+    """Return the name of a verb's module."""
+    return _added().get(verb, f"headwater.commands.{verb}")
+
+
+@cache
+def _added() -> dict[str, str]:
+    """The modules that other packages add, by the names of their entry points."""
+    return {found.name: found.value for found in entry_points(group=ENTRY_POINTS)}
+
+
+def _loaded(name: str, module_name: str) -> Any:
+    module = importlib.import_module(module_name)
     app = typer.Typer(rich_markup_mode=None)
     if hasattr(module, "app"):
-        app.add_typer(module.app, name=verb)
+        app.add_typer(module.app, name=name)
     else:
-        app.command(verb)(getattr(module, verb))
-    return get_group(app).commands[verb]
+        app.command(name)(getattr(module, name))
+    return get_group(app).commands[name]
 
 
 def _summary(verb: str) -> str:
     """What a verb does, in a sentence: the docstring in its module's first line, without the verb."""
-    with Path(__file__).with_name(f"{verb}.py").open(encoding="utf-8") as module:
+    found = find_spec(module_of(verb))
+    if found is None or found.origin is None:
+        return f"Not there: {module_of(verb)} is not installed."
+    with Path(found.origin).open(encoding="utf-8") as module:
         docstring: str = ast.literal_eval(module.readline())
     sentence = docstring.partition(": ")[2]
     return sentence[:1].upper() + sentence[1:]

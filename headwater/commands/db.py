@@ -1,8 +1,6 @@
 """``headwater db``: set up the order database, or the capture of your own."""
 
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -16,15 +14,11 @@ from headwater.console import say
 from headwater.contract.reading import read_contracts
 from headwater.definitions import source_checks
 from headwater.definitions.left_slot import unread_slot
-from headwater.definitions.order_database import CDC_ROLE, OUTBOX, ROLES, published_tables
+from headwater.definitions.order_database import CDC_ROLE, ROLES, published_tables
 from headwater.errors import UserError
 from headwater.order_database import administration
 from headwater.order_database.gradually import PATIENCE_SECONDS
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
-from headwater.samples import orders
-
-_PROGRESS_SECONDS = 2.0
 
 app = typer.Typer(help="The order database, or the capture of one of your own.", no_args_is_help=True)
 
@@ -137,34 +131,6 @@ def release(
 
 
 @app.command()
-def load(
-    host: Host = "localhost",
-    port: Port = 5432,
-    user: User = "postgres",
-    name: Name = "northwind",
-    data: Annotated[Path | None, typer.Option(help="A folder of CSV files, one per table.")] = None,
-    scale: Annotated[float | None, typer.Option(help="Generate data instead; scale 1 has 830 orders.")] = None,
-    seed: Annotated[int, typer.Option(help="Another seed generates different data.")] = 1,
-    replace: Annotated[bool, typer.Option("--replace", help="Delete all rows first.")] = False,
-) -> None:
-    """Load all tables in one transaction, from CSV files (--data) or with generated rows (--scale)."""
-    if (data is None) == (scale is None):
-        given = "neither" if data is None else "both"
-        raise UserError(f"Found {given} of --data DIR and --scale N, expected one of them.")
-    with (
-        connect(host, port, user, name) as connection,
-        tempfile.TemporaryDirectory(prefix="headwater-") as scratch,
-    ):
-        folder = Path(scratch) if data is None else data
-        if scale is not None:
-            say(f"Generating data of scale {scale:g} …")
-            orders.generate(scale, seed, folder)
-        started = time.monotonic()
-        counts = load_folder(connection, folder, _RowsPrinter(), replace=replace)
-    say(f"Loaded {sum(counts.values()):,} rows in {time.monotonic() - started:.1f} s")
-
-
-@app.command()
 def status(host: Host = "localhost", port: Port = 5432, user: User = "postgres", name: Name = "northwind") -> None:
     """Show rows, publication, replication slot and roles."""
     with connect(host, port, user, name) as connection:
@@ -197,19 +163,6 @@ def drop(
     with connect(host, port, user, name) as connection:
         administration.drop(connection, tell=say)
     say(f"Dropped the content of {name}")
-
-
-class _RowsPrinter:
-    """Prints a table's rows when they are loaded, and at most every two seconds until then."""
-
-    def __init__(self) -> None:
-        self._printed = time.monotonic()
-
-    def __call__(self, table: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if done == total or now - self._printed >= _PROGRESS_SECONDS or table == OUTBOX:
-            say(f"{table:<22}{done:>12,} of {total:,} rows")
-            self._printed = now
 
 
 def cdc_password(*, new: bool = False) -> str:

@@ -1,24 +1,22 @@
 """``headwater destroy``: delete the stacks of an environment."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Annotated, Any
 
-import boto3
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from headwater.commands.deploy import AT_ONCE, BOOTSTRAP, cdk
-from headwater.console import announce, say
+from headwater.commands import accounts
+from headwater.commands.accounts import Account
+from headwater.console import say
 from headwater.definitions.connectors import SLOT
 from headwater.definitions.left_slot import COST, DROP_STATEMENT, parameter
 from headwater.deployment.environment import Environment, ExistingDatabase
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
-from headwater.local_aws.daemon import Running
 from headwater.paths import CONFIG, SYNTHESIZED
 
 SLOT_LEFT = 4
@@ -35,29 +33,12 @@ def destroy(
     the last lines then say why, what the slot costs, and how to drop it.
     """
     environment = read_environment(name, CONFIG)
-    with _left_slot_told_last(environment) as left:
-        if not environment.is_local:
-            _delete(environment, ["--all"], left)
-            return
-        running = Running.find()
-        if running is None:
-            say("There is no local AWS: it was ended before, or never started")
-            left.append("may be left: there is no local AWS to ask")
-            return
-        try:
-            _stacks(running)
-        except BotoCoreError:
-            say("The local AWS does not answer: it ends, with all that it has stored")
-            running.stop()
-            left.append("may be left: the local AWS did not answer")
-            return
-        _delete(environment, [*_synthesized(name), "--all", *AT_ONCE, "--force"], left, running)
-        others = _stacks(running)
-        if others:
-            say(f"The local AWS runs on for {', '.join(others)}")
-            return
-        with announce("Ending the local AWS"):
-            running.stop()
+    account = accounts.of(environment)
+    with _left_slot_told_last(environment) as left, account.ending() as ended:
+        if ended:
+            left.append(f"may be left: {ended}")
+        else:
+            _delete(environment, account, left)
 
 
 @contextmanager
@@ -81,15 +62,14 @@ def _left_slot_told_last(environment: Environment) -> Iterator[list[str]]:
         raise typer.Exit(SLOT_LEFT)
 
 
-def _delete(environment: Environment, options: Sequence[str], left: list[str], running: Running | None = None) -> None:
+def _delete(environment: Environment, account: Account, left: list[str]) -> None:
     """Delete the stacks, and add to ``left`` what the source connector's custom resource has recorded of a slot that
-    stays. Raises as ``cdk`` does."""
-    client = running.client if running else partial(boto3.client, region_name=environment.region)
+    stays. Raises as ``Account.cdk`` does."""
     try:
-        cdk(environment.name, ["destroy", *options], running)
+        account.cdk(["destroy", *_synthesized(environment.name), "--all"])
     finally:
         if isinstance(environment.database, ExistingDatabase):
-            left += _record(client("ssm"), parameter(environment.name))
+            left += _record(account.client("ssm"), parameter(environment.name))
 
 
 def _record(parameters: Any, name: str) -> list[str]:
@@ -102,11 +82,6 @@ def _record(parameters: Any, name: str) -> list[str]:
             return []
         return [f"may be left: {error}, so that nobody read in the parameter {name} whether it is"]
     return [f"stays: {why}"]
-
-
-def _stacks(running: Running) -> list[str]:
-    """The stacks of all environments."""
-    return [name for name in running.stacks() if name != BOOTSTRAP]
 
 
 def _synthesized(name: str) -> list[str]:

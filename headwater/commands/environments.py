@@ -1,26 +1,21 @@
 """What the verbs share that ask a deployed environment: which it is, and AWS's clients for it."""
 
-import os
 import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import boto3
 from botocore.config import Config
 
-from headwater.commands import sources
+from headwater.commands import accounts
 from headwater.contract.reading import read_contracts
 from headwater.deployment.environment import Environment
 from headwater.deployment.environment_rules import read_environment
-from headwater.errors import UserError
-from headwater.local_aws.daemon import Running
 from headwater.operations.deployed import Deployed
 from headwater.paths import CONFIG
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_ENDPOINT = "AWS_ENDPOINT_URL"
 # A person waits: what does not answer is told soon.
 _IMPATIENT = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 3, "mode": "standard"}, max_pool_connections=32
@@ -46,19 +41,5 @@ def printable(text: str) -> str:
 
 
 def _clients(environment: Environment) -> Callable[[str], Any]:
-    session, endpoint = session_of(environment)
+    session, endpoint = accounts.of(environment).session()
     return partial(session.client, region_name=environment.region, endpoint_url=endpoint or None, config=_IMPATIENT)
-
-
-def session_of(environment: Environment) -> tuple[boto3.Session, str]:
-    """The credentials for an environment, and its endpoint, "" where that is AWS's own. Raises UserError."""
-    if not environment.is_local or os.environ.get(_ENDPOINT):
-        return sources.session(), os.environ.get(_ENDPOINT, "")
-    running = Running.find()
-    if running is None:
-        raise UserError(
-            f"{environment.name}: found no local AWS that runs, expected one: make deploy ENV={environment.name}; or "
-            "read the file of variables that make demo DEPLOYED=1 KEEP=1 names"
-        )
-    variables = running.environment
-    return boto3.Session(variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"]), variables[_ENDPOINT]

@@ -9,7 +9,7 @@ from typing import Any
 
 import boto3
 
-from headwater.commands import environments, sources
+from headwater.commands import accounts, environments, sources
 from headwater.commands.endless_comparison import Kept
 from headwater.commands.writer_requests import s3_client
 from headwater.contract.masks import read_key
@@ -137,7 +137,7 @@ class DeployedLake:
 
     def lake(self) -> Lake:
         """The lake, to be read with credentials as they are now. Raises UserError."""
-        session, endpoint = environments.session_of(self._deployed.environment)
+        session, endpoint = accounts.of(self._deployed.environment).session()
         return Lake(self.uri, _storage(session, endpoint, self._deployed.environment.region))
 
     @property

@@ -32,8 +32,8 @@ from headwater.lake.scanned_export import Item, write_export
 from headwater.lake.streamed_changes import StreamedChanges
 from headwater.lake.table import HudiTable
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
-from headwater.local.aws import REGION, AwsApi
 from headwater.verify import read_lake, s3_options
+from rig.local.aws import REGION, AwsApi
 from tests.lake.pipeline import BUCKET, HASH_KEY, Leases
 
 SOURCE = "headwater-test-accounts"

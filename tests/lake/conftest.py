@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.local import spark as local_spark
-from headwater.local.aws import REGION, AwsApi
+from rig.local import spark as local_spark
+from rig.local.aws import REGION, AwsApi
 from tests.lake.pipeline import BUCKET, Pipeline
 from tests.lake.readers import Hudi015
 

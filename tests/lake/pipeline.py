@@ -24,8 +24,8 @@ from headwater.lake.landing import Landing
 from headwater.lake.lease import Lease
 from headwater.lake.table import HudiTable
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
-from headwater.local.aws import REGION, AwsApi
 from headwater.verify import read_lake, s3_options
+from rig.local.aws import REGION, AwsApi
 
 BUCKET = "headwater-test"
 HASH_KEY = b"a key of hashes, which is for tests only"

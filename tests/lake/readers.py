@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headwater.local import spark as local_spark
+from rig.local import spark as local_spark
 from tests.lake.pipeline import Pipeline
 
 # A line with the tables' URIs comes in, one with their rows goes out.

@@ -15,7 +15,7 @@ from headwater.lake.dynamodb_export import Export
 from headwater.lake.kinesis import TRIM_HORIZON
 from headwater.lake.requests import DONE, REFUSED, RUNNING
 from headwater.lake.table import HudiTable
-from headwater.local.aws import AwsApi
+from rig.local.aws import AwsApi
 from tests.lake.accounts import ARN, Accounts, change, item
 from tests.lake.pipeline import BUCKET
 from tests.lake.test_replay import drain, key_value_options, stream_work

@@ -16,9 +16,9 @@ from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions.glue_table import table_input
 from headwater.lake.progress import Progress
 from headwater.lake.table import HudiTable
-from headwater.local.aws import REGION, AwsApi
 from headwater.packaging import jars
 from headwater.paths import CONTRACTS
+from rig.local.aws import REGION, AwsApi
 from tests.lake.pipeline import BUCKET
 from tests.lake.readers import spark_submit
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from headwater.lake import expire_requests
 from headwater.lake.quarantine import Quarantine
 from headwater.lake.requests import DONE, REFUSED, Status
-from headwater.local.aws import AwsApi
+from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import BUCKET, account, event
 from tests.lake.test_forget import OTHER, Lake, person

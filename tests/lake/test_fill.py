@@ -16,7 +16,7 @@ from headwater.lake import fill_requests
 from headwater.lake.requests import DONE, Requests, Status
 from headwater.lake.scanned_export import Item
 from headwater.lake.writer import TableWriter
-from headwater.local.aws import AwsApi
+from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import Pipeline, account, event
 from tests.lake.test_replay import START, Killed, drain, key_value, killed, relational

@@ -29,7 +29,7 @@ from headwater.lake.replay_requests import ask as ask_replay
 from headwater.lake.requested_work import RequestedWork
 from headwater.lake.requests import DONE, REFUSED, Requests, Status
 from headwater.lake.table import HudiTable
-from headwater.local.aws import REGION, AwsApi
+from rig.local.aws import REGION, AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import BUCKET, Landed, Leases, Pipeline, account, event, in_epoch
 from tests.lake.test_replay import drain, key_value, step_options, step_work

@@ -37,7 +37,7 @@ from headwater.lake.replaced_files import ReplacedFiles
 from headwater.lake.requests import DONE
 from headwater.lake.s3_uri import split_uri
 from headwater.lake.writer import TableWriter, WriterSettings
-from headwater.local.aws import REGION, AwsApi
+from rig.local.aws import REGION, AwsApi
 from tests.lake import item_histories, row_histories
 from tests.lake.accounts import Accounts
 from tests.lake.pipeline import Landed, Pipeline

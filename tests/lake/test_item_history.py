@@ -47,12 +47,12 @@ from headwater.lake.quarantine import Quarantine
 from headwater.lake.replay_requests import Choice
 from headwater.lake.requests import DONE, REFUSED, RUNNING, Requests, Status
 from headwater.lake.scanned_export import export_table
-from headwater.local.aws import AwsApi
 from headwater.paths import ROOT
 from headwater.verify import compare, read_lake
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.verify.forms import Row
 from headwater.waiting import wait_until
+from rig.local.aws import AwsApi
 from tests.history_analyst import DATABASE, Analyst
 from tests.kinesis_api import ARN, Kinesis
 from tests.lake.accounts import ARN as TABLE_ARN

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from headwater.lake import dynamodb_decoder, writer
 from headwater.lake.progress import Progress
-from headwater.local.aws import AwsApi
+from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import Pipeline, account, event
 

@@ -21,8 +21,8 @@ from headwater.lake.kinesis import LATEST
 from headwater.lake.quarantine import Quarantine
 from headwater.lake.replay_requests import Choice, ask
 from headwater.lake.requests import DONE, Requests, Status
-from headwater.local.aws import AwsApi
 from headwater.paths import ROOT
+from rig.local.aws import AwsApi
 from tests.lake.accounts import MASK_KEY, SOURCE, Accounts, change, item
 from tests.lake.pipeline import Pipeline, account, event
 

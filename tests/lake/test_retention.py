@@ -17,7 +17,7 @@ from headwater.lake.replaced_files import ReplacedFiles
 from headwater.lake.requests import DONE, REFUSED, Status
 from headwater.lake.s3_uri import split_uri
 from headwater.lake.writer import TableWriter, WriterSettings
-from headwater.local.aws import AwsApi
+from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import BUCKET, Pipeline, account, event, partitions
 from tests.lake.readers import comparable, read_by_writer

@@ -26,9 +26,9 @@ from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.streamed_changes import StreamedChanges
 from headwater.lake.upkeep import Upkeep
-from headwater.local.aws import AwsApi
 from headwater.paths import ROOT
 from headwater.waiting import wait_until
+from rig.local.aws import AwsApi
 from tests.kinesis_api import ARN, Kinesis
 from tests.lake.accounts import SOURCE, Accounts, change, item
 

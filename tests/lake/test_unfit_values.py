@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from headwater.contract.model import QUARANTINE
 from headwater.lake.quarantine import TooManyBadRecords
-from headwater.local.aws import AwsApi
+from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import Pipeline, account, event, partitions
 

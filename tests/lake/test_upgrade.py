@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.lake.scanned_export import Item
-from headwater.local.aws import AwsApi
 from headwater.paths import CONTRACTS
+from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
 

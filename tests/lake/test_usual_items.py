@@ -20,9 +20,9 @@ from headwater.lake.decoded_frame import decoded_frame
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.late_changes import latest
 from headwater.lake.usual_items import StreamedRecord, UsualItems
-from headwater.local.relay import kinesis_data
 from headwater.paths import CONTRACTS as SHIPPED
-from headwater.samples import accounts
+from rig.local.relay import kinesis_data
+from rig.samples import accounts
 from tests.lake.frames import texts
 
 TABLE = "shop-things"

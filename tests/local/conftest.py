@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.local_aws.account import LocalAccount
+from rig.local_aws.account import LocalAccount
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

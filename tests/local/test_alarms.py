@@ -12,15 +12,15 @@ import pytest
 
 from headwater.contract.reading import read_contracts
 from headwater.deployment.environment_rules import read_environment
-from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local_aws.account import LocalAccount
-from headwater.local_aws.cloudwatch import Alarms, Measured
-from headwater.local_aws.database import log_of_server
-from headwater.local_aws.resources import Properties
 from headwater.operations import connectors, key_value
 from headwater.operations.deployed import Deployed
 from headwater.paths import CONFIG, CONTRACTS
 from headwater.waiting import wait_until
+from rig.local.postgresql_server import PostgresqlServer
+from rig.local_aws.account import LocalAccount
+from rig.local_aws.cloudwatch import Alarms, Measured
+from rig.local_aws.database import log_of_server
+from rig.local_aws.resources import Properties
 
 MINUTE = 60
 FROM_SNS = {

@@ -23,11 +23,11 @@ from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
-from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import Process, Program
 from headwater.order_database import administration
 from headwater.paths import CONTRACTS
 from headwater.waiting import wait_until
+from rig.local.postgresql_server import PostgresqlServer
+from rig.local.processes import Process, Program
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
 from tests.modelled import Modelled, refusal
 

@@ -21,13 +21,13 @@ from headwater.commands.verify import _Postgresql
 from headwater.contract.model import Contract
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
-from headwater.local.postgresql_server import PostgresqlServer
 from headwater.verify import PostgresqlSource, paced_reader
 from headwater.verify.bunches import Bunch, Pace
 from headwater.verify.forms import Row
 from headwater.verify.paced_reader import PacedReader, Work, copied
 from headwater.verify.postgresql_source import PostgresqlTable
 from headwater.waiting import wait_until
+from rig.local.postgresql_server import PostgresqlServer
 
 DATABASE = "bunches"
 

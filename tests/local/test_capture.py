@@ -32,14 +32,14 @@ from headwater.definitions.order_database import publication_statements
 from headwater.errors import UserError
 from headwater.lake.changes import BadRecord, Decoded, columns_tagged
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
-from headwater.local import postgresql_server
-from headwater.local.aws import REGION
-from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
-from headwater.local.processes import ProcessError, occurrences
 from headwater.order_database.administration import read_again
 from headwater.order_database.conditions import Condition
 from headwater.order_database.gradually import Gradual
 from headwater.waiting import StuckError, wait_until
+from rig.local import postgresql_server
+from rig.local.aws import REGION
+from rig.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
+from rig.local.processes import ProcessError, occurrences
 from tests.background import going_on
 from tests.history_analyst import Analyst
 

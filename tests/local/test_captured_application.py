@@ -20,8 +20,8 @@ from headwater.cli import app
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
 from headwater.errors import UserError
-from headwater.local.postgresql_server import PostgresqlServer
 from headwater.order_database import administration
+from rig.local.postgresql_server import PostgresqlServer
 
 APPLICATION = "clinic_app"
 # What an application would notice.

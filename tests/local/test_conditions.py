@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from headwater.cli import app
 from headwater.errors import UserError
-from headwater.local.postgresql_server import PostgresqlServer
+from rig.local.postgresql_server import PostgresqlServer
 
 CONTRACT = """
 table: customers

@@ -24,14 +24,14 @@ from custom_resources.lifecycle import Event, ResourceFailed
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors, order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
-from headwater.local import aws
-from headwater.local.connect import ConnectWorker
-from headwater.local.kafka import Access
-from headwater.local.pipeline import DATABASE, ENVIRONMENT, LANDING_BUCKET, Pipeline
-from headwater.order_database.loading import load_folder
 from headwater.paths import BUILD, CONTRACTS
-from headwater.samples import orders
 from headwater.waiting import wait_until
+from rig.local import aws
+from rig.local.connect import ConnectWorker
+from rig.local.kafka import Access
+from rig.local.pipeline import DATABASE, ENVIRONMENT, LANDING_BUCKET, Pipeline
+from rig.samples import orders
+from rig.samples.loading import load_folder
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
 from tests.modelled import Modelled, refusal
 

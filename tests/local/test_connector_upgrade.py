@@ -13,13 +13,13 @@ from headwater.console import announce
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.errors import UserError
-from headwater.local import aws
-from headwater.local.connect import ConnectWorker
-from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.order_database.administration import read_again
 from headwater.packaging import jars
 from headwater.paths import BUILD
 from headwater.waiting import wait_until
+from rig.local import aws
+from rig.local.connect import ConnectWorker
+from rig.local.pipeline import DATABASE, Pipeline
 from tests.local.test_capture import CONTRACTS, TABLES, Capture
 
 ROWS = 8000

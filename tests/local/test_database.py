@@ -27,13 +27,13 @@ from headwater.contract.model import DEFAULT, DROP, HMAC, POSTGRESQL, Contract, 
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import order_database, source_checks
 from headwater.errors import UserError
-from headwater.local.postgresql_server import PostgresqlServer
 from headwater.operations import database as operations_database
 from headwater.order_database import absence, administration
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
-from headwater.samples import orders
 from headwater.waiting import PATIENCE_SECONDS, wait_until
+from rig.local.postgresql_server import PostgresqlServer
+from rig.samples import orders
+from rig.samples.loading import load_folder
 
 PASSWORDS = {role: f"secret ' \\ é of {role}" for role in order_database.ROLES}
 VISITS = parse_contract(

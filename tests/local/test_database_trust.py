@@ -18,13 +18,13 @@ from headwater.definitions.connectors import CaptureSettings
 from headwater.definitions.order_database import CDC_ROLE
 from headwater.deployment import rds_authority
 from headwater.errors import UserError
-from headwater.local import aws
-from headwater.local.certificates import Authority
-from headwater.local.connect import ConnectWorker
-from headwater.local.own_database import OwnDatabase
-from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.paths import CONTRACTS
 from headwater.waiting import wait_until
+from rig.local import aws
+from rig.local.certificates import Authority
+from rig.local.connect import ConnectWorker
+from rig.local.own_database import OwnDatabase
+from rig.local.pipeline import DATABASE, Pipeline
 
 
 @pytest.fixture(scope="module")

@@ -19,15 +19,15 @@ from headwater.cli import app
 from headwater.contract.reading import from_document, read_contract
 from headwater.definitions import dynamodb_checks
 from headwater.errors import UserError
-from headwater.local.aws import REGION, AwsApi, make_credentials
-from headwater.local.dynamodb_local import DynamoDbLocal, create_table
-from headwater.local.relay import TTL_IDENTITY, Misbehaviour, Relay
 from headwater.paths import CONTRACTS
-from headwater.samples import accounts, accounts_workload, dynamodb_tables, items
-from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from headwater.verify.bunches import Pace
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.waiting import wait_until
+from rig.local.aws import REGION, AwsApi, make_credentials
+from rig.local.dynamodb_local import DynamoDbLocal, create_table
+from rig.local.relay import TTL_IDENTITY, Misbehaviour, Relay
+from rig.samples import accounts, accounts_workload, dynamodb_tables, items
+from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
 
 ITEM = {
     "id": {"S": "account-1"},

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.packaging.local_aws import PYTHON, SOURCES
+from rig.local_aws.emulator_packages import PYTHON, SOURCES
 from tests import programs
 
 WATCHED = """

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headwater.deployment.environment_rules import read_environment
-from headwater.local_aws.account import LocalAccount
 from headwater.paths import CONFIG
+from rig.local_aws.account import LocalAccount
 from tests.checkout import Checkout, succeeded
 
 pytestmark = pytest.mark.drill

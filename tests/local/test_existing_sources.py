@@ -15,12 +15,12 @@ import pytest
 
 from headwater.commands.destroy import SLOT_LEFT
 from headwater.contract.reading import read_contract
-from headwater.local.dynamodb_local import create_table
-from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.tls_front import TlsFront
-from headwater.local_aws.daemon import Running
 from headwater.paths import CONTRACTS
-from headwater.samples import dynamodb_tables
+from rig.local.dynamodb_local import create_table
+from rig.local.postgresql_server import PostgresqlServer
+from rig.local.tls_front import TlsFront
+from rig.local_aws.daemon import Running
+from rig.samples import dynamodb_tables
 from tests.checkout import Checkout, succeeded
 from tests.deployment import Deployment
 from tests.local.test_own_database import CHANGES, SCHEMA

@@ -14,10 +14,10 @@ import pytest
 
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
-from headwater.local_aws.daemon import Running
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
-from headwater.samples import dynamodb_tables, orders
+from rig.local_aws.daemon import Running
+from rig.samples import dynamodb_tables, orders
+from rig.samples.loading import load_folder
 from tests.checkout import Checkout, succeeded
 from tests.deployment import Deployment
 from tests.faults import CHANGES, CHANGES_FIRST, FAULTS, THRESHOLDS, Fault, sql

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from headwater.contract.reading import parse_contract
-from headwater.local import spark
-from headwater.local.aws import AwsApi
-from headwater.local.pipeline import GLUE_DATABASE, LAKE, LAKE_BUCKET, EventLog, create_lake, local_lake
-from headwater.local.processes import Process
-from headwater.local.spark import SparkJob
 from headwater.paths import ROOT
 from headwater.verify import read_lake
 from headwater.waiting import wait_until
+from rig.local import spark
+from rig.local.aws import AwsApi
+from rig.local.pipeline import GLUE_DATABASE, LAKE, LAKE_BUCKET, EventLog, create_lake, local_lake
+from rig.local.processes import Process
+from rig.local.spark import SparkJob
 from tests.lake.accounts import CONTRACT, SOURCE, change, item
 
 STAND_IN = Path(__file__).with_name("glue_stand_in")

@@ -18,10 +18,10 @@ from headwater.commands import sources
 from headwater.contract.reading import read_contracts
 from headwater.definitions.order_database import capture_statements
 from headwater.deployment.environment_rules import read_environment
-from headwater.local.postgresql_server import PostgresqlServer
 from headwater.operations import database
 from headwater.operations.deployed import Deployed
 from headwater.paths import CONFIG
+from rig.local.postgresql_server import PostgresqlServer
 
 PASSWORD = "of the tests"
 _numbers = count(1)

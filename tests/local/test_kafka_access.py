@@ -19,10 +19,10 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError
 
 from headwater.errors import UserError
-from headwater.local.connect import ConnectWorker
-from headwater.local.kafka import USER, Access, Broker
-from headwater.local.processes import ProcessError
 from headwater.waiting import wait_until
+from rig.local.connect import ConnectWorker
+from rig.local.kafka import USER, Access, Broker
+from rig.local.processes import ProcessError
 
 WORKER = {
     "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",

@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 from headwater.cli import app
 from headwater.contract.model import History, lake_tables
 from headwater.contract.reading import parse_contract, read_contract
-from headwater.local.aws import REGION, AwsApi
-from headwater.local.key_value import KeyValuePipeline
-from headwater.local.pipeline import LAKE, LAKE_BUCKET, create_lake
-from headwater.local.relay import Misbehaviour
 from headwater.paths import CONTRACTS
-from headwater.samples import accounts, accounts_workload, dynamodb_tables, items, items_workload
-from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from headwater.waiting import wait_until
+from rig.local.aws import REGION, AwsApi
+from rig.local.key_value import KeyValuePipeline
+from rig.local.pipeline import LAKE, LAKE_BUCKET, create_lake
+from rig.local.relay import Misbehaviour
+from rig.samples import accounts, accounts_workload, dynamodb_tables, items, items_workload
+from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from tests.background import going_on
 from tests.commits_in_flight import kill_within
 

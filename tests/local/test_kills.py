@@ -19,15 +19,15 @@ from botocore.exceptions import ClientError
 
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
-from headwater.local import aws
-from headwater.local.connect import ConnectWorker
-from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline, Spread
-from headwater.local.processes import occurrences
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
-from headwater.samples import orders, orders_workload
-from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from headwater.waiting import wait_until
+from rig.local import aws
+from rig.local.connect import ConnectWorker
+from rig.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline, Spread
+from rig.local.processes import occurrences
+from rig.samples import orders, orders_workload
+from rig.samples.loading import load_folder
+from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from tests.background import going_on
 from tests.commits_in_flight import COMPACTION, complete_instants, kill_within, stop_within
 

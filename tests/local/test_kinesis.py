@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.lake.kinesis import LATEST, READ_TO_END, TRIM_HORIZON, KinesisStream
-from headwater.local.aws import AwsApi
+from rig.local.aws import AwsApi
 
 MOST = 1 << 20
 

@@ -15,11 +15,11 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.lake.requests import Requests
-from headwater.local import aws
-from headwater.local.kafka import Broker
-from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.paths import ROOT
 from headwater.waiting import wait_until
+from rig.local import aws
+from rig.local.kafka import Broker
+from rig.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from tests import programs
 from tests.stores import Trace, file_traces, traces
 

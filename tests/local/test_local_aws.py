@@ -20,10 +20,10 @@ from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import broker_config, topic_config
 from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
-from headwater.local_aws.daemon import Running
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
-from headwater.samples import dynamodb_tables, orders
+from rig.local_aws.daemon import Running
+from rig.samples import dynamodb_tables, orders
+from rig.samples.loading import load_folder
 from tests.checkout import Checkout, succeeded
 from tests.deployment import Deployment
 from tests.listening import listening_programs

@@ -18,8 +18,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from headwater.local import aws
-from headwater.local_aws.account import LocalAccount
+from rig.local import aws
+from rig.local_aws.account import LocalAccount
 from tests import programs
 from tests.listening import listening
 

@@ -11,10 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
-from headwater.local import aws
-from headwater.local_aws.node import Node
-from headwater.local_aws.surroundings import Surroundings
 from headwater.waiting import wait_until
+from rig.local import aws
+from rig.local_aws.node import Node
+from rig.local_aws.surroundings import Surroundings
 from tests.listening import listening
 
 pytestmark = pytest.mark.drill

@@ -17,18 +17,18 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
-from headwater.benchmark import change_log
-from headwater.benchmark.change_log import ChangeLog
 from headwater.console import say
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
 from headwater.definitions.glue_table import table_input
-from headwater.local import spark
-from headwater.local.aws import REGION
-from headwater.local.pipeline import EventLog, bytes_of_part
-from headwater.local.spark import SparkJob
 from headwater.paths import ROOT
 from headwater.waiting import wait_until
+from rig.benchmark import change_log
+from rig.benchmark.change_log import ChangeLog
+from rig.local import spark
+from rig.local.aws import REGION
+from rig.local.pipeline import EventLog, bytes_of_part
+from rig.local.spark import SparkJob
 from tests.aws_recorder import ApiWithS3Behind, Recorder
 from tests.lake import accounts
 from tests.local.test_glue_source import STAND_IN as GLUE_STAND_IN

@@ -25,11 +25,11 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from headwater.errors import UserError
-from headwater.local import aws
-from headwater.local.aws import REGION
-from headwater.local.certificates import Authority
-from headwater.local.object_store import ObjectStore
 from headwater.waiting import wait_until
+from rig.local import aws
+from rig.local.aws import REGION
+from rig.local.certificates import Authority
+from rig.local.object_store import ObjectStore
 from tests.listening import listening, listening_programs
 
 BUCKET = "headwater-objects"

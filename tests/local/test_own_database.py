@@ -13,11 +13,11 @@ import psutil
 import psycopg
 import pytest
 
-from headwater.local.pipeline import LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME
-from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.tls_front import TlsFront
 from headwater.paths import ROOT, RUN
 from headwater.waiting import wait_until
+from rig.local.pipeline import LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME
+from rig.local.postgresql_server import PostgresqlServer
+from rig.local.tls_front import TlsFront
 from tests.local.strangers import Run, attack
 from tests.programs import said_by
 

@@ -15,12 +15,12 @@ from kafka.structs import OffsetAndMetadata
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from headwater.errors import UserError
-from headwater.local import aws
-from headwater.local.aws import AwsApi
-from headwater.local.connect import ConnectWorker
-from headwater.local.dynamodb_local import DynamoDbLocal
-from headwater.local.kafka import Broker
-from headwater.local.postgresql_server import PostgresqlServer
+from rig.local import aws
+from rig.local.aws import AwsApi
+from rig.local.connect import ConnectWorker
+from rig.local.dynamodb_local import DynamoDbLocal
+from rig.local.kafka import Broker
+from rig.local.postgresql_server import PostgresqlServer
 
 WORKER = {
     "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",

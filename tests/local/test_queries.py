@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 from headwater.cli import app
 from headwater.contract.reading import read_contracts
 from headwater.definitions.named_queries import named_queries
-from headwater.local.aws import REGION
-from headwater.local.pipeline import DATABASE, LAKE, Pipeline
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
-from headwater.samples import orders, orders_workload
-from headwater.samples.paced_workers import WorkloadPlan
+from rig.local.aws import REGION
+from rig.local.pipeline import DATABASE, LAKE, Pipeline
+from rig.samples import orders, orders_workload
+from rig.samples.loading import load_folder
+from rig.samples.paced_workers import WorkloadPlan
 
 SAVED = {query.name: query.sql for query in named_queries(read_contracts(CONTRACTS), "lake")}
 REVENUE = "d.quantity * d.unit_price * (1 - d.discount)"

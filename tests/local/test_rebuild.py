@@ -16,13 +16,13 @@ from headwater.console import say
 from headwater.contract.model import of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
-from headwater.local.aws import REGION
-from headwater.local.key_value import KeyValuePipeline
-from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
-from headwater.samples import dynamodb_tables, orders
 from headwater.waiting import wait_until
+from rig.local.aws import REGION
+from rig.local.key_value import KeyValuePipeline
+from rig.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
+from rig.samples import dynamodb_tables, orders
+from rig.samples.loading import load_folder
 
 pytestmark = pytest.mark.drill
 SCALE = 2.0

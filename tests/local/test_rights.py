@@ -19,16 +19,16 @@ from headwater.contract.model import QUARANTINE
 from headwater.contract.reading import read_contract, read_contracts
 from headwater.definitions import connectors
 from headwater.deployment.rights import Right, read_principals
-from headwater.local import aws, java
-from headwater.local.aws import AwsApi
-from headwater.local.kafka import Broker
-from headwater.local.key_value import KeyValuePipeline
-from headwater.local.pipeline import DATABASE, GLUE_DATABASE, LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME, Pipeline
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS, RIGHTS
-from headwater.samples import accounts, accounts_workload, items, orders, orders_workload
-from headwater.samples.paced_workers import WorkloadPlan
 from headwater.waiting import wait_until
+from rig.local import aws, java
+from rig.local.aws import AwsApi
+from rig.local.kafka import Broker
+from rig.local.key_value import KeyValuePipeline
+from rig.local.pipeline import DATABASE, GLUE_DATABASE, LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME, Pipeline
+from rig.samples import accounts, accounts_workload, items, orders, orders_workload
+from rig.samples.loading import load_folder
+from rig.samples.paced_workers import WorkloadPlan
 from tests import kafka_rights
 from tests.aws_recorder import ApiWithS3Behind, Recorder, Request
 from tests.aws_rights import Names, rights, write_recorded

@@ -15,10 +15,10 @@ from custom_resources.rotation import Clients, Target
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.definitions.order_database import CDC_ROLE
-from headwater.local.pipeline import DATABASE, SECRET_NAME, Pipeline
-from headwater.local.processes import occurrences
 from headwater.paths import CONTRACTS
 from headwater.waiting import wait_until
+from rig.local.pipeline import DATABASE, SECRET_NAME, Pipeline
+from rig.local.processes import occurrences
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
 from tests.modelled import Modelled
 

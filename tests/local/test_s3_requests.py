@@ -18,13 +18,13 @@ import pytest
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
 from headwater.deployment.cost import assumed
-from headwater.local import spark
-from headwater.local.aws import REGION
-from headwater.local.pipeline import EventLog
-from headwater.local.processes import Process
-from headwater.local.spark import SparkJob
 from headwater.paths import ROOT
 from headwater.waiting import wait_until
+from rig.local import spark
+from rig.local.aws import REGION
+from rig.local.pipeline import EventLog
+from rig.local.processes import Process
+from rig.local.spark import SparkJob
 from tests.aws_recorder import ApiWithS3Behind, Recorder, Request
 from tests.lake import accounts
 from tests.lake.pipeline import CONTRACT, Pipeline, account, event

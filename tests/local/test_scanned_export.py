@@ -9,8 +9,8 @@ from typing import Any
 from headwater.lake.data_files import defect
 from headwater.lake.dynamodb_export import Export
 from headwater.lake.scanned_export import delete_export, export_rows, export_table
-from headwater.local.aws import REGION, AwsApi
-from headwater.local.dynamodb_local import DynamoDbLocal
+from rig.local.aws import REGION, AwsApi
+from rig.local.dynamodb_local import DynamoDbLocal
 
 BUCKET = "headwater-exports"
 EXACT = "12345678901234567890123456789012345.678"

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from headwater.local_aws.account import LocalAccount
-from headwater.local_aws.resources import Properties
-from headwater.local_aws.rotation import SCHEDULE, Rotations
 from headwater.waiting import wait_until
+from rig.local_aws.account import LocalAccount
+from rig.local_aws.resources import Properties
+from rig.local_aws.rotation import SCHEDULE, Rotations
 
 # Writes down its steps, leaves a pending version behind, and fails where it is told to.
 FUNCTION = """

@@ -18,17 +18,17 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import PGconn
 
 from headwater.errors import UserError
-from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import free_port
-from headwater.local.slot_watcher import SlotWatcher
 from headwater.waiting import wait_until
+from rig.local.postgresql_server import PostgresqlServer
+from rig.local.processes import free_port
+from rig.local.slot_watcher import SlotWatcher
 
 SLOT = "watched"
 # A run that has its slot watched, and goes on until it is ended.
 RUN = """
 import json, sys, time
 from pathlib import Path
-from headwater.local.slot_watcher import SlotWatcher
+from rig.local.slot_watcher import SlotWatcher
 connection, taken, claimed, log = json.loads(sys.stdin.readline())
 watcher = SlotWatcher(connection, "watched", Path(claimed), Path(log))
 watcher.start()

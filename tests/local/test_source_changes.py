@@ -16,9 +16,9 @@ import pytest
 
 from headwater.console import say
 from headwater.contract.reading import read_contracts
-from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.verify import PostgresqlSource, TableComparison, verify_tables
 from headwater.waiting import wait_until
+from rig.local.pipeline import DATABASE, Pipeline
 from tests.background import going_on
 
 pytestmark = pytest.mark.drill

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from headwater.local import spark
-from headwater.local.aws import REGION, AwsApi
-from headwater.local.spark import SparkJob
 from headwater.packaging import class_archive, jdk
 from headwater.paths import ROOT
 from headwater.waiting import wait_until
+from rig.local import spark
+from rig.local.aws import REGION, AwsApi
+from rig.local.spark import SparkJob
 from tests.lake.pipeline import Pipeline, account, event
 
 JOB = """

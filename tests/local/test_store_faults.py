@@ -16,12 +16,12 @@ import pytest
 
 from headwater.console import say
 from headwater.contract.reading import read_contracts
-from headwater.local.key_value import KeyValuePipeline
-from headwater.local.pipeline import Pipeline
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
-from headwater.samples import accounts, accounts_workload, items, orders, orders_workload
-from headwater.samples.paced_workers import WorkloadPlan
+from rig.local.key_value import KeyValuePipeline
+from rig.local.pipeline import Pipeline
+from rig.samples import accounts, accounts_workload, items, orders, orders_workload
+from rig.samples.loading import load_folder
+from rig.samples.paced_workers import WorkloadPlan
 from tests.aws_recorder import ApiWithS3Behind, Recorder
 
 pytestmark = pytest.mark.drill

@@ -10,16 +10,16 @@ from secrets import token_hex
 
 import pytest
 
-from headwater.demo import run as demo
-from headwater.demo.run import DemoPlan
-from headwater.local import spark
-from headwater.local.aws import AwsApi
-from headwater.local.key_value import KeyValuePipeline
-from headwater.local.pipeline import DATABASE, LANDING_BUCKET, SECRET_NAME, Pipeline
-from headwater.local.spark import SparkJob
-from headwater.local_aws.daemon import Running, log_of
 from headwater.paths import RUN
 from headwater.waiting import wait_until
+from rig.demo import run as demo
+from rig.demo.run import DemoPlan
+from rig.local import spark
+from rig.local.aws import AwsApi
+from rig.local.key_value import KeyValuePipeline
+from rig.local.pipeline import DATABASE, LANDING_BUCKET, SECRET_NAME, Pipeline
+from rig.local.spark import SparkJob
+from rig.local_aws.daemon import Running, log_of
 from tests.local.strangers import PY4J, PYTHON_WORKER, SILENT, SPARK, Run, attack
 
 ROW = f"stranger-row-{token_hex(8)}"

@@ -25,12 +25,12 @@ from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions.connectors import NO_DATA, PUBLICATION, SLOT, source_connector
 from headwater.definitions.order_database import capture_statements, hidden_column_statements
 from headwater.errors import UserError
-from headwater.local.aws import REGION
-from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, MASK_SECRET, Pipeline
-from headwater.local.postgresql_server import PostgresqlServer
 from headwater.order_database import copying
 from headwater.order_database.copying import Moment, copy_table
 from headwater.waiting import wait_until
+from rig.local.aws import REGION
+from rig.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, MASK_SECRET, Pipeline
+from rig.local.postgresql_server import PostgresqlServer
 from tests import programs
 from tests.local.test_types import CONTRACTS, EARLY, EXACT, TABLE, UNFIT, insert, lake_contents, landed_values
 

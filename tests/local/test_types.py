@@ -21,9 +21,9 @@ from psycopg import sql
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.lake.debezium_decoder import PostgresDecoder, order
-from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.order_database import absence
 from headwater.order_database.row_images import SESSION, row_images
+from rig.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from tests import programs
 from tests.stores import Trace, traces
 

@@ -15,8 +15,6 @@ from headwater.cli import app
 from headwater.contract.model import Contract
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
-from headwater.local.aws import REGION, AwsApi
-from headwater.local.postgresql_server import PostgresqlServer
 from headwater.verify import (
     Lake,
     PostgresqlSource,
@@ -27,6 +25,8 @@ from headwater.verify import (
     s3_options,
     verify_tables,
 )
+from rig.local.aws import REGION, AwsApi
+from rig.local.postgresql_server import PostgresqlServer
 
 DATABASE = "verify"
 NAN = float("nan")

@@ -20,14 +20,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from headwater.benchmark import change_log
 from headwater.contract.reading import read_contracts
-from headwater.local.aws import REGION
-from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline, bytes_of_part
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS, ROOT
-from headwater.samples import orders
 from headwater.waiting import cpu_seconds, wait_until
+from rig.benchmark import change_log
+from rig.local.aws import REGION
+from rig.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline, bytes_of_part
+from rig.samples import orders
+from rig.samples.loading import load_folder
 from tests.background import going_on
 
 LOST = {"GONE": "extra", "WRONG": "different", "NEVER": "missing"}

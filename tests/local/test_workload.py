@@ -10,12 +10,12 @@ import pytest
 
 from headwater.contract.reading import read_contracts
 from headwater.definitions.order_database import ROLES
-from headwater.local.postgresql_server import PostgresqlServer
 from headwater.order_database import administration
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
-from headwater.samples import orders, orders_workload
-from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
+from rig.local.postgresql_server import PostgresqlServer
+from rig.samples import orders, orders_workload
+from rig.samples.loading import load_folder
+from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
 
 PASSWORDS = dict.fromkeys(ROLES, "for a test")
 

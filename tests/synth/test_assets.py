@@ -26,9 +26,9 @@ from headwater import cli
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
-from headwater.local import spark
 from headwater.packaging import artifacts, class_archive, jars, python_archives, shipped, wheels
 from headwater.paths import BUILD, CONFIG, ROOT
+from rig.local import spark
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
 

@@ -13,11 +13,11 @@ import sqlglot
 from botocore.validate import ParamValidator
 
 from headwater.contract.model import Contract
-from headwater.demo import report
 from headwater.deployment.environment import Bi
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG
+from rig.demo import report
 from stacks.assets import Assets
 from stacks.bi import orders_contract
 from tests.synth.conftest import PRINCIPAL, WITH_BI, Synthesized

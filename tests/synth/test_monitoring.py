@@ -17,11 +17,11 @@ from headwater.definitions.connectors import GONE_TABLE, LOST_SLOT, UNCONFIRMED_
 from headwater.deployment.environment_rules import read_environment
 from headwater.lake import metrics
 from headwater.lake.metrics import CloudWatchReport
-from headwater.local_aws.cloudwatch import rule_of
-from headwater.local_aws.resources import Properties
 from headwater.operations import watched
 from headwater.operations.watched import Watched
 from headwater.paths import CONFIG, ROOT
+from rig.local_aws.cloudwatch import rule_of
+from rig.local_aws.resources import Properties
 from stacks import application
 from stacks.assets import Assets
 

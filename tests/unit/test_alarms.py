@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import UserError
-from headwater.local_aws.cloudwatch import rule_of
-from headwater.local_aws.resources import Properties
+from rig.local_aws.cloudwatch import rule_of
+from rig.local_aws.resources import Properties
 
 DESCRIBED = {
     "AlarmName": "late",

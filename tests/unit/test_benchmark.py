@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headwater.benchmark import change_log, commits, report
-from headwater.benchmark.change_log import ChangeLog, LandingBody, differences
-from headwater.benchmark.commits import Backlog, BacklogScale, Followed, Many, Measured, Scale
-from headwater.benchmark.decoding import DecoderFigures
 from headwater.lake.changes import Decoded
 from headwater.lake.debezium_decoder import PostgresDecoder
+from rig.benchmark import change_log, commits, report
+from rig.benchmark.change_log import ChangeLog, LandingBody, differences
+from rig.benchmark.commits import Backlog, BacklogScale, Followed, Many, Measured, Scale
+from rig.benchmark.decoding import DecoderFigures
 
 CONTRACT = change_log.contract(4)
 COLUMNS = [name for name, _ in CONTRACT.lake_columns()]

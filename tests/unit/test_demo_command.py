@@ -4,8 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headwater.cli import app
-from headwater.commands import demo
-from headwater.demo.run import DemoPlan, Pace
+from rig.commands import demo
+from rig.demo.run import DemoPlan, Pace
 
 
 @pytest.fixture

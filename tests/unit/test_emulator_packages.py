@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.packaging import local_aws
+from rig.local_aws import emulator_packages
 
 
 class Packages:
@@ -37,14 +37,14 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
     for name in ("requirements.txt", "package.json", "package-lock.json"):
         (tmp_path / "local_aws" / name).write_text("first")
     packages = Packages()
-    monkeypatch.setattr(local_aws, "SOURCES", tmp_path / "local_aws")
-    monkeypatch.setattr(local_aws, "_run", packages.run)
+    monkeypatch.setattr(emulator_packages, "SOURCES", tmp_path / "local_aws")
+    monkeypatch.setattr(emulator_packages, "_run", packages.run)
     monkeypatch.setattr(venv, "create", lambda folder, **options: folder.mkdir(parents=True, exist_ok=True))
     return packages
 
 
 def build(folder: Path) -> None:
-    local_aws.build(lambda text: nullcontext(), folder / "build")
+    emulator_packages.build(lambda text: nullcontext(), folder / "build")
 
 
 def test_both_are_made_once_and_again_where_one_is_gone(packages: Packages, tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from botocore.exceptions import EndpointConnectionError
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
-from headwater.demo import freshness
-from headwater.demo.freshness import PublishedInstants, changed_rows
 from headwater.lake.progress import NOTED_AS, Progress
 from headwater.verify import Lake
 from headwater.waiting import wait_until
+from rig.demo import freshness
+from rig.demo.freshness import PublishedInstants, changed_rows
 
 THINGS = parse_contract(
     """

@@ -15,7 +15,7 @@ from tests.heavy_starts import KINDS
 TESTS = """
 import sys
 import pytest
-from headwater.local.processes import Process, Program
+from rig.local.processes import Process, Program
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import UserError
-from headwater.local.libpq_trust import connector_host, connector_options
+from rig.local.libpq_trust import connector_host, connector_options
 
 
 @pytest.fixture(autouse=True)

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from headwater.errors import UserError
-from headwater.local import aws
-from headwater.local.connect import ConnectWorker
-from headwater.local.kafka import Access
-from headwater.local_aws import connect, database, dynamodb, emr, stream, without_effect
-from headwater.local_aws.api import Api, ApiError, Request
-from headwater.local_aws.glue import Jobs
-from headwater.local_aws.log_delivery import LogDelivery
-from headwater.local_aws.resources import Properties, changed, refuse_unread
-from headwater.local_aws.stream import Clusters
-from headwater.local_aws.surroundings import Surroundings
 from headwater.waiting import wait_until
+from rig.local import aws
+from rig.local.connect import ConnectWorker
+from rig.local.kafka import Access
+from rig.local_aws import connect, database, dynamodb, emr, stream, without_effect
+from rig.local_aws.api import Api, ApiError, Request
+from rig.local_aws.glue import Jobs
+from rig.local_aws.log_delivery import LogDelivery
+from rig.local_aws.resources import Properties, changed, refuse_unread
+from rig.local_aws.stream import Clusters
+from rig.local_aws.surroundings import Surroundings
 
 ARN = "arn:aws:kafkaconnect:eu-central-1:111111111111:connector/headwater-local-landing/1"
 NO_STORE: Any = None
@@ -392,7 +392,7 @@ def test_a_restart_is_not_taken_for_the_failure_before_it(
 
     worker = ConnectWorker(tmp_path, Access("localhost:9092", "secret"), {})
     monkeypatch.setattr(worker, "_request", answer)
-    monkeypatch.setattr("headwater.local.connect.RESTART_PATIENCE_SECONDS", 0.5 if left == "FAILED" else 60)
+    monkeypatch.setattr("rig.local.connect.RESTART_PATIENCE_SECONDS", 0.5 if left == "FAILED" else 60)
     worker.restart("landing")
     assert asked[0] == "POST"
     assert worker.status("landing")["tasks"] == [{"state": left}]

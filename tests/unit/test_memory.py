@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.demo.memory import MemoryWatch
 from headwater.waiting import wait_until
+from rig.demo.memory import MemoryWatch
 
 
 def test_the_peak_of_all_is_of_one_moment_and_not_the_sum_of_the_peaks() -> None:

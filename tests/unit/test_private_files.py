@@ -8,8 +8,8 @@ from pathlib import Path
 
 from headwater import private_files, process_groups
 from headwater.folder_lock import claimed_empty
-from headwater.local.processes import Process, Program
 from headwater.waiting import wait_until
+from rig.local.processes import Process, Program
 
 WRITES = "import os, pathlib; pathlib.Path('file').touch(); os.mkdir('folder')"
 STAYS = "import time; time.sleep(60)"

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headwater.local.processes import Process, ProcessError, Program, free_port, free_ports
 from headwater.waiting import PATIENCE_SECONDS, wait_until
+from rig.local.processes import Process, ProcessError, Program, free_port, free_ports
 
 
 def python(
@@ -161,7 +161,7 @@ def test_it_can_be_started_again(tmp_path: Path) -> None:
 def test_nothing_outlives_the_parent(tmp_path: Path, end: signal.Signals | None) -> None:
     program = f"""
         import pathlib, signal, sys, time
-        from headwater.local.processes import Process, Program
+        from rig.local.processes import Process, Program
         # Whoever runs the tests in the background of a shell has it ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         log = pathlib.Path({str(tmp_path)!r}) / "child.log"

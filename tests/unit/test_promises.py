@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headwater.documentation import promises
-from headwater.documentation.promises import FEATURES, PAGE, Promise, page, promised_features, promised_rows, read
 from headwater.paths import ROOT
 from headwater.waiting import wait_until
+from rig.documentation import promises
+from rig.documentation.promises import FEATURES, PAGE, Promise, page, promised_features, promised_rows, read
 
 LIST = read()
 NAMES = [promise.name for promise in LIST.promises]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from headwater import commands
-from headwater.documentation import command_line, python_api
 from headwater.paths import ROOT
+from rig.documentation import command_line, python_api
 
 
 @pytest.fixture(scope="module")

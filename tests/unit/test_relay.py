@@ -11,8 +11,8 @@ from unittest.mock import MagicMock
 import pytest
 from botocore.exceptions import ClientError
 
-from headwater.local import relay
-from headwater.local.relay import (
+from rig.local import relay
+from rig.local.relay import (
     DROPPED,
     ORDERLY,
     Carrier,

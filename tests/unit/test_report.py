@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.demo import report
-from headwater.demo.report import (
+from headwater.verify import Example, TableComparison
+from rig.demo import report
+from rig.demo.report import (
     CustomerRevenue,
     DemoRun,
     Freshness,
@@ -25,8 +26,7 @@ from headwater.demo.report import (
     UpdateUnderLoad,
     revenue_by_customer,
 )
-from headwater.samples.orders_workload import OrdersSummary
-from headwater.verify import Example, TableComparison
+from rig.samples.orders_workload import OrdersSummary
 
 ITEM = pa.struct(
     [

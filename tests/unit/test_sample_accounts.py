@@ -13,11 +13,11 @@ import pytest
 from headwater.contract.reading import read_contract
 from headwater.errors import UserError
 from headwater.lake.dynamodb_decoder import DynamoDecoder
-from headwater.local.relay import kinesis_data
 from headwater.paths import CONTRACTS
-from headwater.samples import accounts, accounts_workload
-from headwater.samples.items import TYPES, Item
-from headwater.samples.paced_workers import WorkloadPlan
+from rig.local.relay import kinesis_data
+from rig.samples import accounts, accounts_workload
+from rig.samples.items import TYPES, Item
+from rig.samples.paced_workers import WorkloadPlan
 
 MICROS = 1_700_000_000_000_000
 

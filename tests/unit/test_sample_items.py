@@ -11,11 +11,11 @@ import pytest
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
 from headwater.lake.dynamodb_decoder import DynamoDecoder
-from headwater.local.relay import kinesis_data
-from headwater.samples import dynamodb_tables, items, items_workload
-from headwater.samples.accounts import TABLE
-from headwater.samples.items import REVISION, ItemMaker
-from headwater.samples.paced_workers import WorkloadPlan
+from rig.local.relay import kinesis_data
+from rig.samples import dynamodb_tables, items, items_workload
+from rig.samples.accounts import TABLE
+from rig.samples.items import REVISION, ItemMaker
+from rig.samples.paced_workers import WorkloadPlan
 
 MICROS = 1_700_000_000_000_000
 EVERY_TYPE = """

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.definitions.order_database import TABLES
 from headwater.errors import UserError
-from headwater.samples import orders, orders_workload
+from rig.samples import orders, orders_workload
 
 
 def _read(folder: Path, table: str) -> list[dict[str, str]]:

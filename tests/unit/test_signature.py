@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
-from headwater.local.signature import Refused, SignedRequest, refuse_pages, verify
+from rig.local.signature import Refused, SignedRequest, refuse_pages, verify
 
 KEY, SECRET = "a1key", "a secret/with+signs"
 

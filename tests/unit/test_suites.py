@@ -4,8 +4,8 @@ import json
 import subprocess
 import sys
 
-from headwater.documentation import promises
 from headwater.paths import ROOT
+from rig.documentation import promises
 
 FILE = "tests/lake/test_writer.py"
 # One process collects by each of the options in turn: starting pytest and importing Spark takes seconds.

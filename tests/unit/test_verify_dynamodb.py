@@ -22,11 +22,11 @@ from headwater.contract.types import Type
 from headwater.errors import UserError
 from headwater.lake.dynamodb_decoder import DynamoDecoder
 from headwater.paths import CONTRACTS
-from headwater.samples import accounts
 from headwater.verify import DynamoDbSource, Lake, TableComparison, compare, verify_tables
 from headwater.verify.bunches import Pace
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.verify.forms import Row
+from rig.samples import accounts
 
 UTC = dt.UTC
 TEXTS = pa.list_(pa.string())

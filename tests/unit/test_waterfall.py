@@ -12,8 +12,9 @@ from typing import Any
 import boto3
 import pytest
 
-from headwater.demo.freshness import PublishedInstants
-from headwater.demo.waterfall import (
+from headwater.lake.kinesis import NOTHING_READ, READ_TO_END
+from rig.demo.freshness import PublishedInstants
+from rig.demo.waterfall import (
     STAGES_TO_KINESIS,
     STAGES_TO_S3,
     AtWriter,
@@ -25,7 +26,6 @@ from headwater.demo.waterfall import (
     profile,
     stages_of_writer,
 )
-from headwater.lake.kinesis import NOTHING_READ, READ_TO_END
 from tests.unit.conftest import BUCKET
 
 TOPIC = "headwater.shop.goods"

@@ -1,0 +1,121 @@
+"""Where the stacks of an environment are: in AWS, or in what another package provides."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from importlib.metadata import entry_points
+from typing import Any, Protocol
+
+import boto3
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+
+from headwater.commands import sources
+from headwater.console import announce
+from headwater.deployment.baselines import CDK
+from headwater.deployment.environment import Environment
+from headwater.deployment.protection import statuses_of_stacks
+from headwater.errors import UserError
+from headwater.packaging import shipped
+from headwater.paths import ROOT, SYNTHESIZED
+
+ENTRY_POINTS = "headwater.accounts"
+"""The group of the entry points that provide an account. The one named ``local`` is called with the environment."""
+ENDPOINT = "AWS_ENDPOINT_URL"
+# The stacks that only one kind of a source has, and the stack of the other kind that stands in their place, if any.
+_OF_A_KIND = {"database": "", "database-content": "", "key-value": "", "database-peering": "database"}
+
+
+class Account(Protocol):
+    """An account that has the stacks of an environment, or will have them."""
+
+    approval: str
+    """Before which changes CDK asks."""
+
+    def session(self) -> tuple[boto3.Session, str]:
+        """Return the credentials, and the endpoint: "" for AWS's own. Raises UserError where there is none."""
+
+    def client(self, service: str) -> Any:
+        """Return a boto3 client of a service."""
+
+    def prepare(self, stacks: Sequence[str]) -> None:
+        """Make the account ready for a deploy of these stacks. Raises UserError where they must not be deployed."""
+
+    def cdk(self, arguments: Sequence[str]) -> None:
+        """Run CDK's command line. Raises typer.Exit or UserError where it fails."""
+
+    def ending(self) -> AbstractContextManager[str]:
+        """Surround the deletion of stacks. Gives why there is nothing to delete, or ""."""
+
+
+def of(environment: Environment) -> Account:
+    """Return the account of an environment. Raises UserError where no package provides that of a local one."""
+    if not environment.is_local:
+        return _Aws(environment)
+    for found in entry_points(group=ENTRY_POINTS, name="local"):
+        account: Account = found.load()(environment)
+        return account
+    raise UserError(
+        f"{environment.name}: found no package that provides its account, expected the package `rig`: run `make setup` "
+        "in a checkout of Headwater"
+    )
+
+
+class _Aws:
+    """An account of AWS, by the credentials at hand."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.approval = "broadening" if environment.name == "dev" else "any-change"
+
+    def session(self) -> tuple[boto3.Session, str]:
+        return sources.session(), os.environ.get(ENDPOINT, "")
+
+    def client(self, service: str) -> Any:
+        return boto3.client(service, region_name=self._environment.region)
+
+    def prepare(self, stacks: Sequence[str]) -> None:
+        self._refuse_another_kind(stacks)
+        with announce("Looking for the origin of each file"):
+            found = shipped.unexplained(SYNTHESIZED)
+        if found:
+            raise UserError("\n".join([f"{self._environment.name}: nothing was deployed.", *found]))
+
+    def cdk(self, arguments: Sequence[str]) -> None:
+        status = subprocess.run(command(self._environment, arguments), cwd=ROOT).returncode
+        if status:
+            raise typer.Exit(status)
+
+    @contextmanager
+    def ending(self) -> Iterator[str]:
+        yield ""
+
+    def _refuse_another_kind(self, stacks: Sequence[str]) -> None:
+        """Raise UserError where the account has stacks of the environment that another kind of its sources has made: no
+        deploy would update them, and they need what this one would take away. Says nothing where CloudFormation does
+        not answer, which is CDK's to tell."""
+        try:
+            there = statuses_of_stacks(self.client("cloudformation"))
+        except (BotoCoreError, ClientError):
+            return
+        name = self._environment.name
+        prefix = f"headwater-{name}-"
+        left = [
+            f"{prefix}{part}"
+            for part, other in _OF_A_KIND.items()
+            if f"{prefix}{part}" in there.keys() - set(stacks) and (not other or f"{prefix}{other}" in stacks)
+        ]
+        if left:
+            raise UserError(
+                f"{name}: found the stacks {', '.join(left)} of another database.kind or key_value.kind, expected "
+                f"none: bring the former file back and `make destroy ENV={name}` first, or make another environment "
+                "(docs/how-to/existing-sources.md)"
+            )
+
+
+def command(environment: Environment, arguments: Sequence[str]) -> list[str]:
+    """Return CDK's command line for an environment."""
+    return [CDK[0], "--no-notices", "--context", f"env={environment.name}", *arguments]

@@ -1,0 +1,264 @@
+"""How many of DynamoDB's changes per second become rows, beside what most jobs use: ``json.loads`` and boto3's
+``TypeDeserializer``. Both end in the same rows, of which the contract names every attribute."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import multiprocessing
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from boto3.dynamodb.types import Binary, TypeDeserializer
+from pyspark.sql import SparkSession
+
+from headwater.contract.model import Column, Contract
+from headwater.contract.reading import read_contract
+from headwater.contract.types import Type, parse_type
+from headwater.lake.batches import HeldBatch
+from headwater.lake.changes import ROW_TAGS, Identity, epoch_digits
+from headwater.lake.usual_items import StreamedRecord, UsualItems
+from headwater.paths import CONTRACTS
+from rig.local import spark as local_spark
+from rig.local.relay import kinesis_data
+from rig.samples import accounts
+
+# How many orders an account holds beside its other attributes: items of about 1, 5 and 11 KB. A record of a change
+# holds two.
+ORDERS = (0, 30, 80)
+_RECORDS = 1_500
+_ROUNDS = 8
+# Until the JVM has compiled what it runs, some 90,000 records.
+_WARMING = 60
+_SEED = 1996
+_MICROS = 1_700_000_000_000_000
+_MODIFIES, _INSERTS = 0.85, 0.1  # shares of the records; the rest are deletes
+_ORDERS_TYPE = "array<struct<number:string,at:string,quantity:int,price:decimal(10,2),gift:boolean>>"
+# It would be DynamoDB's JSON, which the deserializer has taken apart.
+_LEFT_OUT = "preferences"
+_OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
+_MEMORY = "3g"
+
+
+@dataclass(frozen=True)
+class DecoderFigures:
+    """Records of ``record_bytes`` on average that become rows per second on one core: by the writer's decoder in the
+    driver's JVM; by the deserializer as Python's rows, of keys and both images; and by it of the one image that the row
+    is made of. ``orders`` is the number of orders per account."""
+
+    orders: int
+    record_bytes: int
+    decoder_per_second: int
+    deserializer_per_second: int
+    one_image_per_second: int
+
+    @property
+    def times_as_fast(self) -> float:
+        """The decoder's speed as a multiple of the deserializer's."""
+        return self.decoder_per_second / self.deserializer_per_second
+
+    @property
+    def times_one_image(self) -> float:
+        """The same of the deserializer's speed with one image."""
+        return self.decoder_per_second / self.one_image_per_second
+
+
+def run(count: int = _RECORDS, rounds: int = _ROUNDS) -> list[DecoderFigures]:
+    """Let both read the same ``count`` records of each size, by turns, in a process on one core. Raises AssertionError
+    where they end in different rows."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measure_all, count, rounds).result()
+
+
+def _measure_all(count: int, rounds: int) -> list[DecoderFigures]:
+    # The JVM that is started from here stays on it, too.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    with tempfile.TemporaryDirectory() as folder:
+        builder = SparkSession.builder.master("local[1]")
+        settings = local_spark.configuration(Path(folder), endpoint="", memory=_MEMORY, optimized=True)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        with builder.getOrCreate() as spark:
+            return [_measure(spark, orders, count, rounds, _WARMING if orders == 0 else 1) for orders in ORDERS]
+
+
+def _measure(spark: SparkSession, orders: int, count: int, rounds: int, warming: int) -> DecoderFigures:
+    contract = _contract()
+    records: list[StreamedRecord] = [
+        (data, f"{number}", f"s/{number}") for number, data in enumerate(changes(contract, orders, count, _SEED))
+    ]
+    usual, deserializer = UsualItems(spark, contract, 1, "", accounts.TABLE, None), _Deserializer()
+    identity = Identity(contract)
+
+    def decode() -> HeldBatch:
+        held = HeldBatch(spark, contract)
+        usual.hold(records, held)
+        return held
+
+    def deserialize(*, every: bool) -> list[tuple[Any, ...]]:
+        return [_deserialized(deserializer, contract, identity, record, every=every) for record in records]
+
+    ours = _comparable(contract, decode())
+    for every in (True, False):
+        others = HeldBatch(spark, contract)
+        others.add(deserialize(every=every))
+        if ours != _comparable(contract, others):
+            raise AssertionError("the decoder and the deserializer end in different rows")
+    for _ in range(warming):
+        decode()
+    ways = (decode, partial(deserialize, every=True), partial(deserialize, every=False))
+    seconds = [[_seconds(way) for way in ways] for _ in range(rounds)]
+    decoder, all_images, one_image = (min(times) for times in zip(*seconds, strict=True))
+    return DecoderFigures(
+        orders=orders,
+        record_bytes=round(sum(len(data or b"") for data, *_ in records) / count),
+        decoder_per_second=round(count / decoder),
+        deserializer_per_second=round(count / all_images),
+        one_image_per_second=round(count / one_image),
+    )
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _contract() -> Contract:
+    """The accounts', which names the orders and the version, too."""
+    contract = read_contract(CONTRACTS / "accounts.yaml")
+    named = [column for column in contract.columns if column.path != (_LEFT_OUT,)]
+    more = [
+        Column("orders", parse_type(_ORDERS_TYPE), "L", ("orders",)),
+        Column("version", parse_type("bigint"), "N", ("version",)),
+    ]
+    return replace(contract, columns=(*named, *more))
+
+
+def changes(contract: Contract, orders: int, count: int, seed: int) -> list[bytes]:
+    """The data of Kinesis records: mostly MODIFY with both images, some INSERT and REMOVE. Items have nothing that the
+    contract does not name."""
+    rng = random.Random(seed)  # noqa: S311 - can be repeated, not secret
+    return [_change(contract, number, orders, rng).encode() for number in range(count)]
+
+
+def _change(contract: Contract, number: int, orders: int, rng: random.Random) -> str:
+    key = accounts.key_of(number)
+    item = {**accounts.AccountMaker(rng).item(key), "orders": {"L": [_order(rng) for _ in range(orders)]}}
+    old = _named(contract, item)
+    new = {**old, "balance": {"N": str(rng.randrange(10**6))}, "version": {"N": str(rng.randrange(10**12))}}
+    kind = rng.random()
+    event = "MODIFY" if kind < _MODIFIES else "INSERT" if kind < _MODIFIES + _INSERTS else "REMOVE"
+    images = {"MODIFY": {"NewImage": new, "OldImage": old}, "INSERT": {"NewImage": new}, "REMOVE": {"OldImage": old}}
+    record = {
+        "eventID": f"{rng.getrandbits(128):032x}",
+        "eventName": event,
+        "dynamodb": {"Keys": key, **images[event], "SizeBytes": 0},
+    }
+    return kinesis_data(record, accounts.TABLE, _MICROS + number)
+
+
+def _named(contract: Contract, item: Mapping[str, Any]) -> dict[str, Any]:
+    """What the contract names of an item, without nulls: the rest would be kept as DynamoDB's JSON."""
+    types = {column.path[0]: column.type for column in contract.columns}
+    paths = {column.path[0]: column.path[1] for column in contract.columns if len(column.path) > 1}
+    named = {}
+    for name, value in item.items():
+        members = [field for field, _ in types[name].fields] if name in types else []
+        members = [paths[name]] if name in paths else members
+        if name not in types or "NULL" in value:
+            continue
+        if members:
+            value = {"M": {member: value["M"][member] for member in members if member in value["M"]}}
+        named[name] = value
+    return named
+
+
+def _order(rng: random.Random) -> dict[str, Any]:
+    day = f"2024-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}T10:11:12Z"
+    number, quantity = str(rng.randrange(10**8)), str(rng.randrange(1, 20))
+    price = f"{rng.randrange(10**5) / 100:.2f}"
+    order = {"number": {"S": number}, "at": {"S": day}, "quantity": {"N": quantity}, "price": {"N": price}}
+    return {"M": {**order, "gift": {"BOOL": rng.random() < 0.1}}}
+
+
+class _Deserializer(TypeDeserializer):
+    """boto3's deserializer for JSON, which has binary values in base64 where boto3 expects bytes."""
+
+    def _deserialize_b(self, value: str) -> Any:
+        return super()._deserialize_b(base64.b64decode(value))  # type: ignore[misc]
+
+
+def _deserialized(
+    deserializer: TypeDeserializer, contract: Contract, identity: Identity, record: StreamedRecord, *, every: bool
+) -> tuple[Any, ...]:
+    """The row of a record, as a job makes it of boto3's values: of ``every`` image, or of the one that it needs."""
+    data, sequence, position = record
+    document = json.loads(data or b"")
+    change = document["dynamodb"]
+    op = _OPS[document["eventName"]]
+    is_delete = op == "d"
+    needed = "OldImage" if is_delete else "NewImage"
+    images = {
+        name: {attribute: deserializer.deserialize(value) for attribute, value in change[name].items()}
+        for name in ("Keys", "NewImage", "OldImage")
+        if name in change and (every or name == needed)
+    }
+    item = images[needed]
+    at = set(identity.kept_at) if is_delete else range(len(contract.columns))
+    values = [_converted(column, item) if number in at else None for number, column in enumerate(contract.columns)]
+    micros = change["ApproximateCreationDateTime"]
+    order = f"{epoch_digits(1)}{micros:020d}1{sequence:0>56}"
+    moment = dt.datetime.fromtimestamp(micros / 1e6, dt.UTC)
+    deleted_by = "client" if is_delete else None
+    own = (identity.record_key(values), op, order, moment, position, is_delete, deleted_by, None, None)
+    return (*values, *own, *ROW_TAGS)
+
+
+def _converted(column: Column, item: Mapping[str, Any]) -> Any:
+    value: Any = item
+    for name in column.path:
+        value = value.get(name) if value is not None else None
+    if column.transform is not None:
+        return "unknown" if value is None else value[:7]
+    return _of_type(column.type, value)
+
+
+def _of_type(type_: Type, value: Any) -> Any:
+    if value is None:
+        return None
+    if type_.kind == "struct":
+        return tuple(_of_type(field, value.get(name)) for name, field in type_.fields)
+    if type_.element is not None:
+        element = type_.element
+        return [_of_type(element, each) for each in value]
+    if type_.kind in ("int", "bigint"):
+        return int(value)
+    if type_.kind == "date":
+        return dt.date.fromisoformat(value)
+    if type_.kind == "timestamp":
+        return dt.datetime.fromisoformat(value)
+    return value.__bytes__() if isinstance(value, Binary) else value
+
+
+def _comparable(contract: Contract, held: HeldBatch) -> list[str]:
+    """Rows as texts; what boto3 has as a set has no order."""
+    sets = [column.name for column in contract.columns if column.source_type in ("SS", "NS", "BS")]
+    rows = [row.asDict(recursive=True) for row in held.frame().collect()]
+    for row in rows:
+        row |= {name: sorted(row[name]) for name in sets if row[name] is not None}
+    return sorted(json.dumps(row, default=_text, sort_keys=True) for row in rows)
+
+
+def _text(value: Any) -> str:
+    return format(value, "f") if isinstance(value, Decimal) else str(value)

@@ -1,0 +1,189 @@
+"""Measurements: how many landed changes per second the writer drains, and how fresh the lake is when little happens."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from headwater.console import Announce
+from headwater.contract.reading import read_contracts
+from headwater.folder_lock import claimed_empty
+from headwater.paths import CONTRACTS, RUN
+from headwater.waiting import wait_until
+from rig.demo.freshness import PublishedInstants
+from rig.demo.memory import MemoryWatch
+from rig.demo.report import Freshness
+from rig.demo.waterfall import passed_s3
+from rig.local.pipeline import DATABASE, Pipeline
+from rig.samples import orders
+from rig.samples.loading import load_folder
+
+SEED = 1996
+_DRAIN_MEMORY = "3g"  # one commit takes in everything that has landed
+_BACKLOG_UPDATES = 10  # of every order, while no writer runs
+_SAMPLE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured, in seconds and bytes. Freshness is the time from a commit in the source until a reader saw the
+    change in the lake, of every change; memory is each part's peak over the drains and the idle time. The backlog is
+    drained into tables that exist."""
+
+    changes: int
+    drain_seconds: float
+    changes_per_second: float
+    backlog_changes: int
+    backlog_seconds: float
+    backlog_per_second: float
+    idle_transactions: int
+    idle_freshness_p50: float
+    idle_freshness_p95: float
+    idle_freshness_max: float
+    peak_memory_bytes: Mapping[str, int]
+
+
+def run(scale: float, idle_transactions: int, announce: Announce, folder: Path = RUN / "bench") -> Figures:
+    """Measure on this machine.
+
+    The changes are real: Debezium takes a snapshot of a database of ``scale`` times Northwind's size, then every order
+    is updated once. When all of it has landed, Kafka and Connect stop, and only then the writer starts. The clock runs
+    from the start of the writer's first commit to the end of its last one, so the time to warm up counts. Without a
+    writer every order is then updated ten times more: a new writer drains this backlog, likewise. Then all parts run
+    again, the writer with the compiler of a cluster. From its first commit on, ``idle_transactions`` of one change each
+    are made, one per second.
+    """
+    with claimed_empty(folder, "the benchmark"), Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
+        with announce(f"Creating and loading a database of {scale:g} times Northwind's size"):
+            pipeline.start_source()
+            with pipeline.postgres.connect(DATABASE) as owner:
+                load_orders(owner, scale)
+        with announce("Landing a snapshot and an update of every order"):
+            pipeline.start_stream()
+            pipeline.start_connect()
+            _await_landed(pipeline)
+            _update_all(pipeline)
+        pipeline.connect.stop()
+        pipeline.broker.stop()
+        with announce("Draining with the writer"):
+            drained = _drain(pipeline)
+        with announce(f"Landing {_BACKLOG_UPDATES} more updates of every order, without a writer"):
+            pipeline.broker.start()
+            pipeline.connect.start()
+            for _ in range(_BACKLOG_UPDATES):
+                _update_all(pipeline)
+        pipeline.connect.stop()
+        pipeline.broker.stop()
+        with announce("Draining this backlog"):
+            backlog = _drain(pipeline)
+        with announce("Starting Kafka, Connect and a writer that keeps running"):
+            pipeline.broker.start()
+            pipeline.connect.start()
+            pipeline.start_writer(optimized=True)
+            _change_one_by_one(pipeline, 1)
+            pipeline.drain()
+        s3 = pipeline.aws.client("s3")
+        with (
+            MemoryWatch(pipeline.memory_bytes, _SAMPLE_SECONDS) as idling,
+            PublishedInstants(s3, pipeline.lake().uri, pipeline.contracts) as instants,
+            announce(f"Measuring freshness over {idle_transactions} transactions, one per second"),
+        ):
+            since = time.time()
+            _change_one_by_one(pipeline, idle_transactions)
+            pipeline.drain()
+        changes = passed_s3(s3, pipeline.landing, pipeline.topics, instants, since)
+    seconds = [change.seconds for of_table in changes.values() for change in of_table]
+    idle = Freshness.of(seconds)
+    if idle is None or len(seconds) != idle_transactions:
+        raise AssertionError(f"found {len(seconds)} changes in the lake, expected {idle_transactions}")
+    return Figures(
+        changes=drained.changes,
+        drain_seconds=round(drained.seconds, 2),
+        changes_per_second=round(drained.changes / drained.seconds, 1),
+        backlog_changes=backlog.changes,
+        backlog_seconds=round(backlog.seconds, 2),
+        backlog_per_second=round(backlog.changes / backlog.seconds, 1),
+        idle_transactions=idle_transactions,
+        idle_freshness_p50=round(idle.percentile(50), 2),
+        idle_freshness_p95=round(idle.percentile(95), 2),
+        idle_freshness_max=round(idle.percentile(100), 2),
+        peak_memory_bytes={
+            part: max(watch.get(part, 0) for watch in (drained.peak, backlog.peak, idling.peak)) for part in idling.peak
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Drained:
+    changes: int
+    seconds: float
+    peak: Mapping[str, int]
+
+
+def _drain(pipeline: Pipeline) -> _Drained:
+    """Let a new writer commit all that has landed."""
+    before = len(pipeline.events.commits())
+    writer = pipeline.start_writer("--once", memory=_DRAIN_MEMORY, optimized=True)
+    with MemoryWatch(pipeline.memory_bytes, _SAMPLE_SECONDS) as watch:
+        if writer.await_end() != 0:
+            writer.check()
+    commits = pipeline.events.commits()[before:]
+    began = min(commit["completed_at"] - commit["seconds"] for commit in commits)
+    ended = max(commit["completed_at"] for commit in commits)
+    return _Drained(sum(commit["changes"] for commit in commits), ended - began, watch.peak)
+
+
+def _update_all(pipeline: Pipeline) -> None:
+    """Update every order, and wait until that has landed."""
+    with pipeline.application() as application:
+        application.execute("UPDATE northwind.orders SET freight = freight + 1")
+    _await_landed(pipeline)
+
+
+def load_orders(owner: psycopg.Connection, scale: float) -> None:
+    """Load an order database of ``scale`` times Northwind's size."""
+    with tempfile.TemporaryDirectory() as data:
+        orders.generate(scale, SEED, Path(data))
+        load_folder(owner, Path(data))
+
+
+def landed_end(pipeline: Pipeline, source: str) -> int:
+    """The offset up to which a ``topic/partition`` has landed; 0 where nothing has."""
+    s3, settings = pipeline.aws.client("s3"), pipeline.settings
+    pages = s3.get_paginator("list_objects_v2").paginate(
+        Bucket=settings.landing_bucket, Prefix=f"{settings.landing_prefix}/{source}/"
+    )
+    keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+    if not keys:
+        return 0
+    return int(s3.head_object(Bucket=settings.landing_bucket, Key=keys[-1])["Metadata"]["next-offset"])
+
+
+def _change_one_by_one(pipeline: Pipeline, transactions: int) -> None:
+    """Change one order per transaction, and make one transaction per second."""
+    with pipeline.application() as application:
+        for _ in range(transactions):
+            application.execute(
+                "UPDATE northwind.orders SET freight = freight + 1 WHERE order_id ="
+                " (SELECT order_id FROM northwind.orders ORDER BY random() LIMIT 1)"
+            )
+            time.sleep(1)
+
+
+def _await_landed(pipeline: Pipeline) -> None:
+    """Wait until every change that the source has committed so far is in the landing bucket."""
+    ends = pipeline.await_captured()
+
+    def landed() -> dict[str, int]:
+        pipeline.connect.check()
+        return {source: landed_end(pipeline, source) for source in ends}
+
+    def is_landed() -> bool:
+        return all(end >= ends[source] for source, end in landed().items())
+
+    wait_until("the changes to land", is_landed, landed, poll=0.5)

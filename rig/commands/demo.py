@@ -1,0 +1,62 @@
+"""``headwater demo``: run the pipeline on this machine and compare lake and sources."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headwater.commands.verify import comparison_table
+from headwater.console import announce, keep_running, say
+from headwater.deployment.environment import Environment
+from headwater.deployment.environment_rules import read_environment
+from headwater.errors import UserError
+from headwater.packaging import artifacts
+from headwater.paths import CONFIG
+from rig.commands.assets import with_local_aws
+from rig.demo import deployed_run
+from rig.demo.run import DemoPlan, Pace, run
+
+
+def demo(
+    data: Annotated[
+        Path | None, typer.Option(help="A folder of Northwind's CSV files; without it, data is generated.")
+    ] = None,
+    scale: Annotated[float, typer.Option(min=0.01, help="Size of the generated data; 1 is Northwind's.")] = 1,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the live workload lasts at least.")] = 60,
+    rate: Annotated[
+        float, typer.Option(min=1, help="Transactions on the orders a second, and as many item changes.")
+    ] = 40,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
+    deployed: Annotated[
+        bool, typer.Option("--deployed", help="Have CDK deploy it to a local AWS, and an update under the workload.")
+    ] = False,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENV",
+            help="Let the parts wait as an environment's file says: connect.flush_ms, emr.idle_seconds_max and"
+            " glue.window_seconds. Not with --deployed.",
+        ),
+    ] = None,
+) -> None:
+    """Run the whole pipeline on real local parts and prove that the lake equals its sources."""
+    if deployed and like is not None:
+        raise UserError("--like: found --deployed beside it, expected one of them")
+    pace = Pace() if like is None else _pace(read_environment(like, CONFIG))
+    if deployed:
+        with_local_aws()
+    else:
+        artifacts.build(announce)
+    plan = DemoPlan(data, scale, seconds, rate, pace)
+    tables = (deployed_run.run if deployed else run)(plan, announce, say, keep_running if keep else None)
+    Console().print(comparison_table(tables))
+    if not all(table.equal for table in tables):
+        say("The lake differs from its sources.")
+        sys.exit(1)
+    say("The lake equals its sources.")
+
+
+def _pace(environment: Environment) -> Pace:
+    return Pace(environment.connect.flush_ms, environment.emr.idle_seconds_max, environment.glue.window_seconds)

@@ -1,0 +1,135 @@
+"""The local half of the verbs that take ENV: the local AWS as an account of stacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError
+
+from headwater import process_groups
+from headwater.commands import accounts, sources
+from headwater.commands.accounts import ENDPOINT
+from headwater.console import announce, say
+from headwater.deployment.environment import Environment
+from headwater.errors import UserError
+from headwater.log_files import tail
+from headwater.paths import ROOT, SYNTHESIZED
+from headwater.waiting import StuckError, cpu_seconds
+from rig.local_aws.daemon import REGION, Running, log_of, variables_of
+
+IMPATIENT = ROOT / "rig" / "emulator" / "impatient.js"
+"""What is loaded into CDK's command line."""
+_BOOTSTRAP = "CDKToolkit"
+# How many stacks CDK deploys or destroys at a time. Nobody has to agree: nothing here costs or lasts.
+_OPTIONS = {"deploy": ("--concurrency", "4"), "destroy": ("--concurrency", "4", "--force"), "bootstrap": ()}
+# CDK's waiters and rules poll every few minutes.
+_PATIENCE_SECONDS = 600.0
+
+
+class LocalAws:
+    """The local AWS of this checkout, as ``headwater.commands.accounts.Account`` says."""
+
+    approval = "never"
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    def session(self) -> tuple[boto3.Session, str]:
+        """Return the credentials and the endpoint: those of AWS_ENDPOINT_URL, or else of the one that runs."""
+        if os.environ.get(ENDPOINT):
+            return sources.session(), os.environ[ENDPOINT]
+        variables = self._running.environment
+        return boto3.Session(variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"]), variables[ENDPOINT]
+
+    def client(self, service: str) -> Any:
+        """Return a boto3 client of a service."""
+        return self._running.client(service)
+
+    def prepare(self, stacks: Sequence[str]) -> None:
+        """Start it where none runs, and deploy CDK's bootstrap where it is missing."""
+        environment = self._environment
+        if environment.region != REGION:
+            raise UserError(f"region: found {environment.region}, expected {REGION}, where the local AWS is")
+        running = Running.find()
+        if running is None:
+            with announce("Starting the local AWS"):
+                running = Running.start()
+        try:
+            bootstrap = running.stacks().get(_BOOTSTRAP)
+        except BotoCoreError as error:
+            raise UserError(f"the local AWS does not answer: {error}. End it by `make destroy ENV=local`") from None
+        if bootstrap != "CREATE_COMPLETE":
+            place = f"aws://{environment.account}/{environment.region}"
+            # Without an app named, CDK would synthesize it first, only to look at its environments.
+            self.cdk(["bootstrap", "--app", str(SYNTHESIZED), place])
+
+    def cdk(self, arguments: Sequence[str]) -> None:
+        """Run CDK's command line. Raises UserError with the end of the local AWS's log where it fails, and where both
+        stand still."""
+        running = self._running
+        command = accounts.command(self._environment, [*arguments, *_OPTIONS[arguments[0]]])
+        try:
+            # The user's own settings of AWS would lead elsewhere.
+            kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+            node = f"{kept.get('NODE_OPTIONS', '')} --require {json.dumps(str(IMPATIENT))}".strip()
+            variables = {**kept, **running.environment, "NODE_OPTIONS": node}
+            with subprocess.Popen(command, cwd=ROOT, env=variables) as child:
+                try:
+                    process_groups.await_end("CDK", child, _PATIENCE_SECONDS, lambda: _work(child, running))
+                except BaseException:
+                    process_groups.kill(child)
+                    raise
+            status = child.returncode
+            failed = f"ended with {status}" if status else ""
+        except StuckError as error:
+            failed = f"was killed: {error}"
+        if failed:
+            raise UserError(f"cdk {arguments[0]} {failed}. The end of {log_of()}:\n{tail(log_of())}")
+        if arguments[0] == "deploy":
+            say(f"The local AWS runs on; `make destroy ENV={self._environment.name}` ends it. With its variables AWS's")
+            say(f"tools find it:\n  . {shlex.quote(os.path.relpath(variables_of()))}")
+
+    @contextmanager
+    def ending(self) -> Iterator[str]:
+        """Surround the deletion of stacks; the local AWS ends with the last one, or where it does not answer."""
+        running = Running.find()
+        if running is None:
+            say("There is no local AWS: it was ended before, or never started")
+            yield "there is no local AWS to ask"
+            return
+        try:
+            running.stacks()
+        except BotoCoreError:
+            say("The local AWS does not answer: it ends, with all that it has stored")
+            running.stop()
+            yield "the local AWS did not answer"
+            return
+        yield ""
+        others = [name for name in running.stacks() if name != _BOOTSTRAP]
+        if others:
+            say(f"The local AWS runs on for {', '.join(others)}")
+            return
+        with announce("Ending the local AWS"):
+            running.stop()
+
+    @property
+    def _running(self) -> Running:
+        running = Running.find()
+        if running is None:
+            name = self._environment.name
+            raise UserError(
+                f"{name}: found no local AWS that runs, expected one: make deploy ENV={name}; or read the file of "
+                "variables that make demo DEPLOYED=1 KEEP=1 names"
+            )
+        return running
+
+
+def _work(child: subprocess.Popen[bytes], running: Running) -> float:
+    return cpu_seconds(child.pid) + cpu_seconds(running.pid)

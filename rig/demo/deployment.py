@@ -1,0 +1,276 @@
+"""The environment ``local``, deployed by CDK's command line to a local AWS that begins and ends with the demo."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shlex
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+
+from headwater import private_files
+from headwater.contract.masks import read_key
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
+from headwater.contract.reading import read_contracts
+from headwater.definitions.connectors import CaptureSettings
+from headwater.errors import UserError
+from headwater.log_files import tail
+from headwater.verify import (
+    DynamoDbSource,
+    Lake,
+    PostgresqlSource,
+    Source,
+    TableComparison,
+    load_queries,
+    s3_options,
+    verify_tables,
+)
+from rig.local.processes import Part, Process, Program, private_bytes
+from rig.local_aws import daemon
+from rig.local_aws.checkout import Checkout
+from rig.local_aws.daemon import Running
+
+ENVIRONMENT = "local"
+DATABASE = "northwind"
+_PATIENCE_SECONDS = 600.0
+# What people call what runs below the account's folders of these names; the rest is the account's own.
+_PARTS = {
+    "rds": "PostgreSQL",
+    "msk": "Kafka",
+    "connect": "Kafka Connect",
+    "emr": "EMR (Spark)",
+    "glue": "Glue (Spark)",
+    "dynamodb": "DynamoDB",
+    "s3": "S3",
+}
+_REST = "AWS's other services"
+
+
+class _LocalAws(Part):
+    """The local AWS of a checkout, which ends with this process, however that ends."""
+
+    name = "the local AWS"
+
+    def __init__(self, checkout: Checkout) -> None:
+        super().__init__(checkout.account)
+        self._checkout = checkout
+
+    def _prepare(self) -> Process:
+        daemon.warn_of_root()
+        program = Program(
+            self.name,
+            daemon.command(self.folder),
+            daemon.log_of(self.folder),
+            env=self._checkout.environment(),
+            cwd=self._checkout.folder,
+        )
+        return Process(program, ready=lambda: Running.find(self.folder) is not None)
+
+
+class LocalDeployment(ExitStack):
+    """What is deployed from a checkout below ``folder``, with what a person or an application does with it.
+
+    It is there once ``deploy`` has returned, and gone when the block is left.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder.resolve()
+        self.checkout: Checkout
+        self.account: Running
+        self._local_aws: _LocalAws
+        self._commands: set[Process] = set()
+        self._interrupted = False
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start an empty account of AWS, and synthesize the stacks meanwhile."""
+        self.checkout = Checkout(self.folder / "checkout")
+        if platform.machine() in ("aarch64", "arm64"):
+            # The nodes' Python packages are those of their processor.
+            settings = self.checkout.folder / "config" / "local.yaml"
+            settings.write_text(settings.read_text().replace(": r7i.", ": r7g."))
+        with self._start(self.checkout, "cdk synth", self.checkout.cdk(ENVIRONMENT, "synth", "--quiet")) as synthesis:
+            self._local_aws = self.enter_context(_LocalAws(self.checkout))
+            found = Running.find(self.checkout.account)
+            if found is None:
+                raise UserError(f"the local AWS has ended:\n{tail(daemon.log_of(self.checkout.account))}")
+            self.account = found
+            _succeed(synthesis)
+
+    def release(self) -> Checkout:
+        """Another checkout, for the same account, from which the deployment may be updated."""
+        return Checkout(self.folder / "release", beside=self.checkout)
+
+    def synthesize(self, checkout: Checkout) -> None:
+        """Do as ``make synth`` does."""
+        self._run(checkout, "headwater assets", checkout.headwater("assets"))
+        self._run(checkout, "cdk synth", checkout.cdk(ENVIRONMENT, "synth", "--quiet"))
+
+    def deploy(self, checkout: Checkout) -> None:
+        """Do as ``make deploy`` does with what a checkout has synthesized. Raises UserError with the end of what CDK
+        says where that fails."""
+        self._run(checkout, "headwater deploy", checkout.headwater("deploy", ENVIRONMENT))
+
+    def destroy(self) -> None:
+        """Do as ``make destroy`` does: nothing is left."""
+        self._run(self.checkout, "headwater destroy", self.checkout.headwater("destroy", ENVIRONMENT))
+
+    def interrupt(self) -> None:
+        """End the commands that run, so that nobody waits for them, and begin no other."""
+        with self._lock:
+            self._interrupted = True
+            for command in self._commands:
+                if command.running:
+                    psutil.Process(command.pid).terminate()
+
+    def check(self) -> None:
+        """Raise ``ProcessError`` unless the local AWS runs. What fails in it is begun again as on AWS."""
+        self._local_aws.check()
+
+    def login(self, part: str) -> dict[str, Any]:
+        """The user, password and address of ``owner``, ``app``, ``cdc`` or ``reader`` of the order database."""
+        secrets = self.account.client("secretsmanager")
+        secret = secrets.get_secret_value(SecretId=f"headwater/{ENVIRONMENT}/{part}")
+        # Only the owner's has the address.
+        owner = secrets.get_secret_value(SecretId=f"headwater/{ENVIRONMENT}/owner")
+        return {**json.loads(owner["SecretString"]), **json.loads(secret["SecretString"])}
+
+    def connect(self, part: str) -> psycopg.Connection:
+        """Connect to the order database as one of those of ``login``, trusting the authority alone that the template
+        names."""
+        login = self.login(part)
+        return psycopg.connect(
+            host=login["host"],
+            # PGHOSTADDR and PGOPTIONS are meant for another server.
+            hostaddr=login["host"],
+            port=login["port"],
+            dbname=DATABASE,
+            user=login["username"],
+            password=login["password"],
+            sslmode="verify-full",
+            sslrootcert=str(self.checkout.account.with_name("authority.pem")),
+            autocommit=True,
+            options="",
+        )
+
+    def contracts(self, checkout: Checkout | None = None) -> list[Contract]:
+        """The contracts of a checkout, by default of the first one, with the tables that the deployment has made."""
+        return [
+            replace(contract, source=replace(contract.source, table=f"headwater-{ENVIRONMENT}-{contract.table}"))
+            if contract.source.database == DYNAMODB
+            else contract
+            for contract in read_contracts((checkout or self.checkout).folder / "contracts")
+        ]
+
+    @cached_property
+    def lake(self) -> Lake:
+        """The lake, to be read as somebody who may read everything. Raises UserError where it is not deployed."""
+        variables = self.account.environment
+        names = ("AWS_REGION", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+        return Lake(f"s3://{self._bucket('Lake')}/lake", s3_options(*(variables[name] for name in names)))
+
+    @property
+    def landing(self) -> str:
+        """Where the topics land. Raises UserError where it is not deployed."""
+        return f"s3://{self._bucket('Landing')}/{CaptureSettings.landing_prefix}"
+
+    def _bucket(self, name: str) -> str:
+        exports = self.account.client("cloudformation").list_exports()["Exports"]
+        prefix = f"headwater-{ENVIRONMENT}-lake:ExportsOutputRef{name}"
+        buckets = [export["Value"] for export in exports if export["Name"].startswith(prefix)]
+        if len(buckets) != 1:
+            raise UserError(f"exports of CloudFormation: found {len(buckets)} for {prefix}, expected one")
+        return str(buckets[0])
+
+    def verify(self, contracts: Sequence[Contract]) -> list[TableComparison]:
+        """Compare every contract's source with its lake table."""
+        mask_key = None
+        if any(contract.needs_mask_key for contract in contracts):
+            mask_key = read_key(self.account.client("secretsmanager"), f"headwater/{ENVIRONMENT}/mask")
+        queries = load_queries(contracts, self.checkout.folder / "contracts")
+        with self.connect("reader") as reader:
+            sources: dict[str, Source] = {
+                POSTGRESQL: PostgresqlSource(reader, queries, mask_key),
+                DYNAMODB: DynamoDbSource(self.account.client("dynamodb"), mask_key=mask_key),
+            }
+            needed = {name: source for name, source in sources.items() if of_database(contracts, name)}
+            return verify_tables(contracts, needed, self.lake)
+
+    def memory_bytes(self) -> dict[str, int]:
+        """What memory each part has for itself, in bytes, now."""
+        sizes: dict[str, int] = {}
+        try:
+            account = psutil.Process(self.account.pid)
+            programs = [account, *account.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return {}
+        for program in programs:
+            try:
+                told = f"{program.cwd()} {' '.join(program.cmdline())}"
+                size = private_bytes(program)
+            except (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):
+                continue
+            within = re.search(rf"{re.escape(str(self.checkout.account))}/(\w+)", told)
+            part = _PARTS.get(within[1], _REST) if within else _REST
+            sizes[part] = sizes.get(part, 0) + size
+        return sizes
+
+    def addresses(self) -> dict[str, str]:
+        """Where a person reaches what is deployed."""
+        owner = self.login("owner")
+        variables = f". {shlex.quote(str(daemon.variables_of(self.checkout.account)))}"
+        # For libpq, which reads them as other programs read those of AWS.
+        of_owner = self.checkout.account / "owner"
+        private_files.write_variables(
+            of_owner,
+            {
+                "PGHOST": owner["host"],
+                "PGPORT": str(owner["port"]),
+                "PGDATABASE": DATABASE,
+                "PGUSER": owner["username"],
+                "PGPASSWORD": owner["password"],
+                "PGSSLMODE": "verify-full",
+                "PGSSLROOTCERT": str(self.checkout.account.with_name("authority.pem")),
+            },
+        )
+        return {
+            "PostgreSQL": f". {shlex.quote(str(of_owner))} && psql",
+            "AWS": variables,
+            "How it is": f"{variables} && .venv/bin/headwater status {ENVIRONMENT}",
+            "Lake": self.lake.uri,
+            "Folder": str(self.checkout.folder),
+        }
+
+    def _run(self, checkout: Checkout, name: str, command: Sequence[str]) -> None:
+        process = self._start(checkout, name, command)
+        with self._lock:
+            if self._interrupted:
+                raise UserError(f"{name}: not begun, since the demo ends")
+            process.start()
+            self._commands.add(process)
+        try:
+            _succeed(process)
+        finally:
+            with self._lock:
+                self._commands.remove(process)
+            process.stop()
+
+    def _start(self, checkout: Checkout, name: str, command: Sequence[str]) -> Process:
+        log = checkout.folder / "build" / "logs" / f"{name.replace(' ', '-')}.log"
+        return Process(Program(name, command, log, env=checkout.environment(), cwd=checkout.folder))
+
+
+def _succeed(process: Process) -> None:
+    """Wait until a command has succeeded. Raises UserError with the end of its log where it has not."""
+    if process.await_end(_PATIENCE_SECONDS):
+        process.check()

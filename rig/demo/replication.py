@@ -1,0 +1,64 @@
+"""A PostgreSQL database that is there already, in a lake on this machine, and the proof that the lake equals it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from headwater.console import Announce
+from headwater.contract.model import Contract
+from headwater.folder_lock import claimed_empty
+from headwater.paths import RUN
+from headwater.verify import TableComparison
+from rig.local.own_database import OwnDatabase, OwnPipeline
+
+# A large database may commit little for long.
+_PATIENCE_SECONDS = 2 * 3600.0
+_COMPARISONS = 3
+
+
+def replicate(
+    host: str,
+    port: int,
+    name: str,
+    password: str,
+    contracts: Sequence[Contract],
+    contract_folder: Path,
+    announce: Announce,
+    compared: Callable[[list[TableComparison], Mapping[str, str], Callable[[], None]], None],
+) -> None:
+    """Run the pipeline from the database ``name``, as which ``headwater db capture`` has prepared it; ``password`` is
+    the connector's. ``compared`` is called with the comparison of lake and source, the addresses of the parts, and what
+    raises ProcessError where one has ended; the parts stop when it returns. Raises UserError where a part is missing,
+    dies or does not drain."""
+    folder = RUN / "replicate"
+    source = OwnDatabase(host, port, name, password, folder)
+    with (
+        claimed_empty(folder, "headwater replicate"),
+        OwnPipeline(folder, contracts, contract_folder, source) as pipeline,
+    ):
+        with announce("Starting the AWS API and Kafka"):
+            pipeline.start_source()
+            pipeline.start_stream()
+        with announce("Starting Kafka Connect with Debezium and the S3 sink, and the Spark writer"):
+            pipeline.start_writer()
+            pipeline.start_connect()
+
+        def check() -> None:
+            pipeline.check()
+            pipeline.writer.check()
+
+        compared(_compare(pipeline, announce), pipeline.addresses(), check)
+
+
+def _compare(pipeline: OwnPipeline, announce: Announce) -> list[TableComparison]:
+    """The comparison once the lake has caught up. The source may have gone on meanwhile: what differs is looked at
+    again."""
+    for _ in range(_COMPARISONS):
+        with announce("Waiting for every row and change so far to reach the lake"):
+            pipeline.drain(_PATIENCE_SECONDS)
+        with announce("Comparing the lake with its source"):
+            tables = pipeline.verify()
+        if all(table.equal for table in tables):
+            break
+    return tables

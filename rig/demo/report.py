@@ -1,0 +1,422 @@
+"""The report of a run: a page for people and its figures for machines.
+
+``report.html`` carries all that it shows, charts included, and opens without a network.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import plotly.graph_objects as go
+import pyarrow as pa
+import sqlglot
+
+from headwater.console import one_line
+from headwater.definitions.dashboard import PIE_CUSTOMERS
+from headwater.definitions.named_queries import revenue_sql
+from headwater.private_files import make_private
+from headwater.queries import isolated_duckdb
+from headwater.verify import TableComparison
+from rig import pages
+from rig.demo.cores import Cores
+from rig.demo.scatter_labels import PLOT_HEIGHT, Dot, label_offsets
+from rig.pages import ACCENT, INK, MUTED, WARM, bars, styled
+
+_NAMED_DOTS = 8
+# Radii in pixels, and how far the axes go for the largest dot.
+_LARGEST_DOT, _SMALLEST_DOT = 19, 4
+_BEYOND = 1.08
+_BINS = 50
+_TEMPLATE = Path(__file__).with_name("report.html.j2")
+
+_OTHERS = "#c9d2d8"
+_STAGES = {
+    "source to Debezium": "#8fd0e0",
+    "Debezium to Kafka": "#1b8fb3",
+    "Kafka to S3": "#0b4f6c",
+    "source to Kinesis": "#0b4f6c",
+    "S3 to the writer": "#f0c987",
+    "Kinesis to the writer": "#f0c987",
+    "decode": "#d1752c",
+    "write and commit": "#9c4a1a",
+    "commit to reader": "#b9b4ad",
+    "S3 to the lake": "#71569c",
+    "Kinesis to the lake": "#71569c",
+}
+# From dark to light within each hue, so that neighbours in the pie differ.
+_PALETTE = (
+    "#0b4f6c", "#0b6e8f", "#1b8fb3", "#4fb0cc", "#8fd0e0",
+    "#1f6f50", "#2f9068", "#56b086", "#8accaa", "#bde3cf",
+    "#8a4b12", "#d1752c", "#e39a5b", "#f0bd8f", "#f7dcc2",
+    "#513a77", "#71569c", "#937bbb", "#b6a4d4", "#d8cfe9",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """How long changes took from their commit in the source to being readable in the lake; ``seconds`` is sorted."""
+
+    seconds: tuple[float, ...]
+
+    @staticmethod
+    def of(seconds: Sequence[float]) -> "Freshness | None":
+        """The freshness that samples show; None without samples."""
+        return Freshness(tuple(sorted(seconds))) if seconds else None
+
+    def percentile(self, percent: float) -> float:
+        """The smallest sample that at least ``percent`` of all samples do not exceed."""
+        return self.seconds[max(math.ceil(percent / 100 * len(self.seconds)) - 1, 0)]
+
+    def figures(self) -> dict[str, float]:
+        """The percentiles of a report, in seconds."""
+        return {
+            "p50": round(self.percentile(50), 3),
+            "p95": round(self.percentile(95), 3),
+            "max": round(self.seconds[-1], 3),
+        }
+
+
+class Workload(Protocol):
+    """What a pipeline's workload did: a dataclass, whose fields a report keeps as they are."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+
+    @property
+    def by_kind(self) -> Mapping[str, int]:
+        """How often it did what."""
+
+    def counted(self) -> tuple[int, str]:
+        """How much it did, and of what: 2400 and ``transactions``, for example."""
+
+    def remark(self) -> str:
+        """What else a report says about it, a sentence or more."""
+
+
+@dataclass(frozen=True)
+class PipelineRun:
+    """What a run showed of one pipeline. ``name`` is its key in ``report.json``, such as ``key_value``; ``tables`` are
+    its tables' comparisons; ``freshness`` is None where nothing changed; ``stages`` are the seconds that each stage
+    took of some of the changes, by what these are called and by the stage, as ``waterfall.profile`` gives them;
+    ``arrivals`` are the changes of each table by the second of the workload, as ``waterfall.arrivals`` gives them."""
+
+    name: str
+    tables: Sequence[TableComparison]
+    freshness: Freshness | None = None
+    workload: Workload | None = None
+    stages: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    arrivals: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The name for readers, such as ``key-value``."""
+        return self.name.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class CustomerRevenue:
+    """What a customer's orders brought: the total revenue, and the average revenue and quantity of an item."""
+
+    customer_id: str
+    company_name: str
+    orders: int
+    revenue: float
+    average_item_revenue: float
+    average_quantity: float
+
+
+def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
+    """Each customer's revenue, largest first, of the lake's live orders, by the query that QuickSight's charts show."""
+    (query,) = sqlglot.transpile(revenue_sql("orders"), read="athena", write="duckdb")
+    with isolated_duckdb() as connection:
+        connection.register("orders", lake_orders.select(["order_id", "customer", "items"]))
+        found = [CustomerRevenue(*row) for row in connection.execute(query).fetchall()]
+    return sorted(found, key=lambda customer: (-customer.revenue, customer.customer_id))
+
+
+@dataclass(frozen=True)
+class UpdateUnderLoad:
+    """An update that was deployed under the workload: how long it took, and how long that change waited which waited
+    longest of those that were made or on their way meanwhile, both in seconds."""
+
+    seconds: float
+    worst_freshness: float
+
+
+@dataclass(frozen=True)
+class DemoRun:
+    """What a run showed.
+
+    ``seconds`` is the time that each phase took, ``lake_orders`` are the live rows of the lake's orders,
+    ``memory_bytes`` is the largest memory of each part, ``peak_memory_bytes`` that of all at one time, ``cores`` are
+    those that others than the relational writer took under the workload, None where that was not measured,
+    ``loop_seconds`` is the time of the fixed loop on the machine,
+    ``top_customers_before`` are the customers with the most revenue before the workload, and ``update`` is None where
+    nothing was deployed under it. What was on its way during the update does not count in the pipelines' freshness.
+    """
+
+    pipelines: Sequence[PipelineRun]
+    seconds: Mapping[str, float]
+    lake_orders: pa.Table
+    loop_seconds: float
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    peak_memory_bytes: int = 0
+    top_customers_before: Sequence[str] = ()
+    update: UpdateUnderLoad | None = None
+    cores: Cores | None = None
+
+    @property
+    def tables(self) -> list[TableComparison]:
+        """The comparisons of all pipelines' tables."""
+        return [table for pipeline in self.pipelines for table in pipeline.tables]
+
+    @property
+    def freshness(self) -> Freshness | None:
+        """The freshness of all pipelines' changes together."""
+        fresh = [pipeline.freshness for pipeline in self.pipelines if pipeline.freshness is not None]
+        return Freshness.of([second for freshness in fresh for second in freshness.seconds])
+
+
+@contextmanager
+def reported(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Say where the report is that the block writes into a folder. An error ends the block alone, and a line says what
+    it was: the comparison of the tables is not told yet."""
+    try:
+        yield
+    except Exception as error:  # whatever it is, what was measured must be told
+        say(f"There is no report in {folder}: {type(error).__name__}: {one_line(str(error))}")
+    else:
+        say(f"Report: {folder / 'report.html'}")
+
+
+def build(folder: Path, run: DemoRun) -> None:
+    """Write ``report.html`` and ``report.json`` of a run into a folder, which becomes its owner's alone: a report names
+    customers and what they ordered. It is made if need be."""
+    customers = revenue_by_customer(run.lake_orders)
+    make_private(folder)
+    (folder / "report.html").write_text(_page(run, customers), encoding="utf-8")
+    document = json.dumps(_document(run, customers), indent=1, ensure_ascii=False)
+    (folder / "report.json").write_text(document + "\n", encoding="utf-8")
+
+
+def _document(run: DemoRun, customers: Sequence[CustomerRevenue]) -> dict[str, Any]:
+    overall = run.freshness
+    return {
+        "tables": [table.counts() for table in run.tables],
+        "freshness_seconds": overall.figures() if overall else None,
+        "freshness_seconds_by_pipeline": {
+            pipeline.name: pipeline.freshness.figures() if pipeline.freshness else None for pipeline in run.pipelines
+        },
+        "stage_seconds_by_pipeline": {
+            pipeline.name: {
+                group: {stage: round(seconds, 3) for stage, seconds in stages.items()}
+                for group, stages in pipeline.stages.items()
+            }
+            for pipeline in run.pipelines
+            if pipeline.stages
+        },
+        "arrivals_by_pipeline": {pipeline.name: pipeline.arrivals for pipeline in run.pipelines if pipeline.arrivals},
+        "seconds": dict(run.seconds),
+        "loop_seconds": round(run.loop_seconds, 2),
+        "memory_bytes": dict(run.memory_bytes),
+        "peak_memory_bytes": run.peak_memory_bytes,
+        "cores": asdict(run.cores) if run.cores else None,
+        "update_under_load": {name: round(value, 3) for name, value in asdict(run.update).items()}
+        if run.update
+        else None,
+        "workloads": {
+            pipeline.name: asdict(pipeline.workload) if pipeline.workload else None for pipeline in run.pipelines
+        },
+        "top_customers": [asdict(customer) for customer in customers[:PIE_CUSTOMERS]],
+        "top_customers_before_workload": list(run.top_customers_before),
+    }
+
+
+def _page(run: DemoRun, customers: Sequence[CustomerRevenue]) -> str:
+    return pages.render(
+        _TEMPLATE,
+        _charts(run, customers),
+        pipelines=run.pipelines,
+        tables=run.tables,
+        equal=all(table.equal for table in run.tables),
+        workloads=[pipeline.workload for pipeline in run.pipelines if pipeline.workload],
+        memory=run.peak_memory_bytes or sum(run.memory_bytes.values()),
+        update=run.update,
+        seconds=sum(run.seconds.values()),
+        loop_seconds=run.loop_seconds,
+        leaders_before=run.top_customers_before,
+        leaders=[customer.customer_id for customer in customers[:3]],
+        shown_customers=PIE_CUSTOMERS,
+    )
+
+
+def _charts(run: DemoRun, customers: Sequence[CustomerRevenue]) -> dict[str, go.Figure | None]:
+    charts = {
+        "revenue": _revenue_chart(customers) if customers else None,
+        "customers": _customers_chart(customers) if customers else None,
+        "seconds": bars(run.seconds, " s", ACCENT),
+        "memory": bars({name: size / 2**20 for name, size in run.memory_bytes.items()}, " MiB", WARM),
+    }
+    overall = run.freshness
+    for pipeline in run.pipelines:
+        if pipeline.freshness and overall:
+            charts[f"freshness-{pipeline.title}"] = _freshness_chart(pipeline.freshness, overall.seconds[-1])
+        if pipeline.stages:
+            charts[f"stages-{pipeline.title}"] = _stages_chart(pipeline.stages)
+        if pipeline.workload:
+            charts[f"workload-{pipeline.title}"] = bars(_ranked(pipeline.workload.by_kind), "", ACCENT)
+    return charts
+
+
+def _ranked(by_kind: Mapping[str, int]) -> dict[str, float]:
+    return {kind.replace("_", " "): count for kind, count in sorted(by_kind.items(), key=lambda item: -item[1])}
+
+
+def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
+    """How many changes took how long. The axis ends at ``longest`` seconds in all pipelines' charts."""
+    chart = go.Figure(
+        go.Histogram(
+            x=freshness.seconds,
+            xbins={"start": 0, "size": longest / _BINS or 1},
+            marker={"color": ACCENT, "line": {"color": "white", "width": 1}},
+            hovertemplate="%{x} s: %{y:,} changes<extra></extra>",
+        )
+    )
+    for percent, color, height in ((50, INK, 1.09), (95, WARM, 1.0)):
+        at = freshness.percentile(percent)
+        chart.add_vline(
+            x=at,
+            line={"color": color, "width": 2, "dash": "dot"},
+            annotation={
+                "text": f"p{percent} {at:.1f} s",
+                "font": {"color": color},
+                # Towards the middle of the chart, so that the text is never cut off.
+                "xanchor": "right" if at > longest / 2 else "left",
+                "yanchor": "bottom",
+                "y": height,
+            },
+        )
+    chart.update_xaxes(title="seconds from commit to readable", range=[0, longest * 1.05 or 1])
+    chart.update_yaxes(title="changes")
+    return styled(chart, 300).update_layout(margin_t=48)
+
+
+def _stages_chart(stages: Mapping[str, Mapping[str, float]]) -> go.Figure:
+    """A bar for each group of changes, of one part for each stage."""
+    chart = go.Figure()
+    for stage in next(iter(stages.values())):
+        seconds = [group[stage] for group in stages.values()]
+        chart.add_bar(
+            name=stage,
+            x=seconds,
+            y=list(stages),
+            orientation="h",
+            marker_color=_STAGES.get(stage, _OTHERS),
+            text=[f"{each:.1f}" for each in seconds],
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            hovertemplate=f"{stage}: %{{x:.2f}} s<extra></extra>",
+        )
+    chart.update_xaxes(title="seconds")
+    chart.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix="  ")
+    return styled(chart, 250).update_layout(
+        barmode="stack",
+        bargap=0.4,
+        showlegend=True,
+        legend={"orientation": "h", "y": 1.4, "traceorder": "normal", "itemclick": False, "itemdoubleclick": False},
+        uniformtext={"minsize": 9, "mode": "hide"},
+    )
+
+
+def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
+    shown, rest = customers[:PIE_CUSTOMERS], customers[PIE_CUSTOMERS:]
+    names = [customer.company_name for customer in shown]
+    labels = [customer.customer_id for customer in shown]
+    revenues = [customer.revenue for customer in shown]
+    colors = list(_PALETTE[: len(shown)])
+    if rest:
+        names.append(f"{len(rest)} other customers")
+        labels.append("others")
+        revenues.append(sum(customer.revenue for customer in rest))
+        colors.append(_OTHERS)
+    chart = go.Figure(
+        go.Pie(
+            labels=labels,
+            values=revenues,
+            text=names,
+            sort=False,
+            direction="clockwise",
+            hole=0.45,
+            textinfo="label+percent",
+            textposition="inside",
+            insidetextorientation="horizontal",
+            marker={"colors": colors, "line": {"color": "white", "width": 1.5}},
+            hovertemplate="<b>%{text}</b> (%{label})<br>%{value:,.2f} · %{percent}<extra></extra>",
+        )
+    )
+    total = sum(revenues)
+    chart.add_annotation(text=f"<b>{total:,.0f}</b><br>in total", showarrow=False, font={"size": 16})
+    return styled(chart, 520).update_layout(
+        showlegend=True,
+        legend={"font": {"size": 12}, "itemclick": False, "itemdoubleclick": False},
+        uniformtext={"minsize": 10, "mode": "hide"},
+    )
+
+
+def _customers_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
+    most = max(customer.orders for customer in customers)
+    right = _BEYOND * max(customer.average_quantity for customer in customers) or 1
+    top = _BEYOND * max(customer.average_item_revenue for customer in customers) or 1
+    dots = [
+        Dot(
+            customer.average_quantity / right,
+            customer.average_item_revenue / top,
+            max(_LARGEST_DOT * math.sqrt(customer.orders / most), _SMALLEST_DOT),
+        )
+        for customer in customers
+    ]
+    chart = go.Figure()
+    # Dots with a name lie on the others.
+    for part, color in ((slice(_NAMED_DOTS, None), ACCENT), (slice(_NAMED_DOTS), WARM)):
+        chart.add_scatter(
+            x=[customer.average_quantity for customer in customers[part]],
+            y=[customer.average_item_revenue for customer in customers[part]],
+            mode="markers",
+            customdata=[[customer.company_name, customer.orders, customer.revenue] for customer in customers[part]],
+            marker={
+                "size": [2 * dot.radius for dot in dots[part]],
+                "color": color,
+                "opacity": 0.6,
+                "line": {"color": "white", "width": 1},
+            },
+            hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]:,} orders, revenue %{customdata[2]:,.2f}<br>"
+            "per item: quantity %{x:.1f}, revenue %{y:,.2f}<extra></extra>",
+        )
+    offsets = label_offsets(dots, [customer.customer_id for customer in customers[:_NAMED_DOTS]])
+    for customer, dot, offset in zip(customers, dots, offsets, strict=False):
+        if offset:
+            chart.add_annotation(
+                x=customer.average_quantity,
+                y=customer.average_item_revenue,
+                text=customer.customer_id,
+                font={"size": 11, "color": INK},
+                ax=offset[0],
+                ay=-offset[1],
+                arrowhead=0,
+                arrowwidth=1,
+                arrowcolor=MUTED,
+                standoff=dot.radius,
+            )
+    # The labels' places are those of a plot of this height.
+    margin = {"l": 64, "r": 12, "t": 12, "b": 52}
+    styled(chart, PLOT_HEIGHT + margin["t"] + margin["b"]).update_layout(margin=margin)
+    chart.update_xaxes(title="average quantity per item", range=[0, right], automargin=False)
+    return chart.update_yaxes(title="average revenue per item", range=[0, top], automargin=False)

@@ -1,0 +1,272 @@
+"""Where changes wait on their way into the lake, seen at what they pass: every change in its landing object or its
+stream, and the commits of the lake that hold it. When one was readable is what a reader saw; the writer is asked only
+what it did meanwhile."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from abc import ABC, abstractmethod
+from base64 import b64decode
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.lake.kinesis import READ_TO_END, TRIM_HORIZON, list_shards
+from headwater.lake.s3_uri import split_uri
+from rig.demo.freshness import PublishedInstants
+
+STAGES_TO_S3 = ("source to Debezium", "Debezium to Kafka", "Kafka to S3")
+STAGES_TO_KINESIS = ("source to Kinesis",)
+_CHANGES = ("c", "u", "d")
+
+
+def stages_of_writer(store: str, *, told: bool = True) -> tuple[str, ...]:
+    """What the time is called from a change's arrival in ``store`` until it is readable; one stage where the writer has
+    not ``told`` of its commit."""
+    return (
+        (f"{store} to the writer", "decode", "write and commit", "commit to reader")
+        if told
+        else (f"{store} to the lake",)
+    )
+
+
+class AtWriter(NamedTuple):
+    """When a writer took a batch up, had decoded it and had committed it, in epoch seconds. What Spark decodes is
+    decoded with the commit."""
+
+    taken: float
+    decoded: float
+    committed: float
+
+
+@dataclass(frozen=True)
+class Passed(ABC):
+    """A change that is in the lake, with the times at which it was where, in epoch seconds: committed in the source,
+    and seen to be readable in the lake; and what the writer tells of its commit, where it does."""
+
+    source: float
+    readable: float = field(kw_only=True)
+    writer: AtWriter | None = field(default=None, kw_only=True)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took in all."""
+        return self.readable - self.source
+
+    @property
+    def stages(self) -> Mapping[str, float]:
+        """The seconds between the places by what they are called; clocks that tell less do not make them negative."""
+        stages, store, places = self._way()
+        names = stages + stages_of_writer(store, told=self.writer is not None)
+        ends = accumulate((self.source, *places, *(self.writer or ()), self.readable), max)
+        return dict(zip(names, (after - before for before, after in pairwise(ends)), strict=True))
+
+    @abstractmethod
+    def _way(self) -> tuple[tuple[str, ...], str, tuple[float, ...]]:
+        """The stages up to the store that the writer reads, that store, and when each of the stages ended."""
+
+
+@dataclass(frozen=True)
+class PassedS3(Passed):
+    """A change of PostgreSQL's: also when it was made an event of by Debezium, appended to its topic, and landed in S3
+    (which tells the second)."""
+
+    debezium: float
+    kafka: float
+    landed: float
+
+    def _way(self) -> tuple[tuple[str, ...], str, tuple[float, ...]]:
+        return STAGES_TO_S3, "S3", (self.debezium, self.kafka, self.landed)
+
+
+@dataclass(frozen=True)
+class PassedKinesis(Passed):
+    """A change of DynamoDB's, whose source's time is the one that its record tells: also when it arrived in Kinesis."""
+
+    arrived: float
+
+    def _way(self) -> tuple[tuple[str, ...], str, tuple[float, ...]]:
+        return STAGES_TO_KINESIS, "Kinesis", (self.arrived,)
+
+
+class _Source(msgspec.Struct):
+    ts_us: int = 0
+
+
+class _Event(msgspec.Struct):
+    """An event; those that are no changes may lack what changes have."""
+
+    op: str = ""
+    source: _Source = msgspec.field(default_factory=_Source)
+    ts_us: int = 0
+
+
+class _Line(msgspec.Struct):
+    offset: int
+    timestamp: int | None
+    value: str | None
+
+
+class _Image(msgspec.Struct):
+    ApproximateCreationDateTime: float
+    ApproximateCreationDateTimePrecision: str = "MILLISECOND"
+
+
+class _Record(msgspec.Struct):
+    dynamodb: _Image
+
+
+_line = msgspec.json.Decoder(_Line).decode
+_event = msgspec.json.Decoder(_Event).decode
+_record = msgspec.json.Decoder(_Record).decode
+
+
+def passed_s3(
+    s3: Any,
+    landing: str,
+    topics: Mapping[str, str],
+    instants: PublishedInstants,
+    since: float,
+    commits: Iterable[Mapping[str, Any]] = (),
+) -> dict[str, list[PassedS3]]:
+    """All changes of PostgreSQL's tables that were committed after ``since``, in epoch seconds, and are in the lake, by
+    table. ``s3`` is boto3's client, ``landing`` where the topics land (``s3://bucket/prefix``), ``topics`` are their
+    names by table, and ``commits`` the events in which writers tell of theirs."""
+    told = _told(commits)
+
+    def of_table(table: str, topic: str) -> Iterator[PassedS3]:
+        return _of_topic(s3, landing, topic, _Readable(instants, table, told, lambda cursor: cursor))
+
+    return {
+        table: [change for change in of_table(table, topic) if change.source >= since]
+        for table, topic in topics.items()
+    }
+
+
+def passed_kinesis(
+    kinesis: Any,
+    streams: Mapping[str, str],
+    instants: PublishedInstants,
+    since: float,
+    commits: Iterable[Mapping[str, Any]] = (),
+) -> dict[str, list[PassedKinesis]]:
+    """As ``passed_s3``, of DynamoDB's tables: ``streams`` are the names of their streams by table, which still have
+    what was changed after ``since``, and whose places the tables' commits note; ``kinesis`` is boto3's client."""
+    told = _told(commits)
+
+    def of_table(table: str, stream: str) -> Iterator[PassedKinesis]:
+        return _of_stream(kinesis, stream, _Readable(instants, table, told, _after_last_read))
+
+    return {
+        table: [change for change in of_table(table, stream) if change.source >= since]
+        for table, stream in streams.items()
+    }
+
+
+def _told(commits: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], AtWriter]:
+    return {
+        (commit["table"], commit["instant"]): AtWriter(
+            commit["taken_at"], commit["completed_at"] - commit["seconds"], commit["completed_at"]
+        )
+        for commit in commits
+    }
+
+
+def _after_last_read(cursor: int) -> float:
+    """The first sequence number that may not have been read; a cursor of Kinesis has the last one that was."""
+    return math.inf if cursor == READ_TO_END else cursor + 1
+
+
+def arrivals(changes: Sequence[Passed], since: float) -> dict[float, int]:
+    """How many of the changes were committed in the source in each tenth of a second after ``since`` in which there
+    were any, by the seconds since then."""
+    return dict(sorted(Counter(round(change.source - since, 1) for change in changes).items()))
+
+
+class _Readable:
+    """When the places of a table's topic or stream were readable. ``end`` gives of a cursor the first offset, or
+    sequence number, that is not read."""
+
+    def __init__(
+        self,
+        instants: PublishedInstants,
+        table: str,
+        told: Mapping[tuple[str, str], AtWriter],
+        end: Callable[[int], float],
+    ) -> None:
+        self._ends: dict[str, list[tuple[float, float, AtWriter | None]]] = {}
+        for instant, cursor in sorted(instants.cursors[table].items()):
+            for source, reached in cursor.items():
+                seen = instants.seen[table][instant]
+                self._ends.setdefault(source, []).append((end(reached), seen, told.get((table, instant))))
+
+    def at(self, source: str, offset: float) -> tuple[float, AtWriter | None] | None:
+        """When that offset of a ``topic/partition``, or sequence number of a ``stream/shard``, was readable, and what
+        its writer tells; None where it has not been seen."""
+        ends = self._ends.get(source, [])
+        at = bisect_right(ends, offset, key=lambda end: end[0])
+        return ends[at][1:] if at < len(ends) else None
+
+
+def _of_topic(s3: Any, landing: str, name: str, readable: _Readable) -> Iterator[PassedS3]:
+    bucket, prefix = split_uri(f"{landing}/{name}")
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
+    for listed in (entry for page in pages for entry in page.get("Contents", ())):
+        source = f"{name}/{listed['Key'].split('/')[-2]}"
+        landed = listed["LastModified"].timestamp()
+        body = s3.get_object(Bucket=bucket, Key=listed["Key"])["Body"].read()
+        for line in map(_line, gzip.decompress(body).splitlines()):
+            seen = readable.at(source, line.offset)
+            if line.value is None or line.timestamp is None or seen is None:
+                continue
+            event = _event(b64decode(line.value))
+            if event.op in _CHANGES:
+                times = (event.source.ts_us / 1e6, event.ts_us / 1e6, line.timestamp / 1e3, landed)
+                yield PassedS3(*times, readable=seen[0], writer=seen[1])
+
+
+def _of_stream(kinesis: Any, name: str, readable: _Readable) -> Iterator[PassedKinesis]:
+    for shard in list_shards(kinesis, name):
+        for record in _records(kinesis, name, shard["ShardId"]):
+            seen = readable.at(f"{name}/{shard['ShardId']}", int(record["SequenceNumber"]))
+            if seen is not None:
+                image = _record(record["Data"]).dynamodb
+                unit = 1e6 if image.ApproximateCreationDateTimePrecision == "MICROSECOND" else 1e3
+                arrived = record["ApproximateArrivalTimestamp"].timestamp()
+                changed = image.ApproximateCreationDateTime / unit
+                yield PassedKinesis(changed, arrived, readable=seen[0], writer=seen[1])
+
+
+def _records(kinesis: Any, stream: str, shard: str) -> Iterator[Mapping[str, Any]]:
+    """All records that a shard has."""
+    begun = kinesis.get_shard_iterator(StreamName=stream, ShardId=shard, ShardIteratorType=TRIM_HORIZON)
+    following = begun["ShardIterator"]
+    while following:
+        answer = kinesis.get_records(ShardIterator=following)
+        yield from answer["Records"]
+        # A call may find nothing where there is something later in the shard.
+        following = answer.get("NextShardIterator") if answer["Records"] or answer["MillisBehindLatest"] else None
+
+
+def profile(changes: Sequence[Passed]) -> dict[str, dict[str, float]]:
+    """The mean seconds of each stage, of the changes about the median and of the slowest twentieth; they add up to what
+    these changes took in all. Empty without changes."""
+    ranked = [change.stages for change in sorted(changes, key=lambda change: change.seconds)]
+    stages = dict.fromkeys(stage for each in ranked for stage in each)
+    number = len(ranked)
+    groups = {
+        "about the median": ranked[number * 9 // 20 : max(number * 11 // 20, number * 9 // 20 + 1)],
+        "the slowest 5 %": ranked[min(number * 19 // 20, number - 1) :],
+    }
+    return {
+        name: {stage: fmean(each.get(stage, 0.0) for each in group) for stage in stages}
+        for name, group in groups.items()
+        if group
+    }

@@ -1,0 +1,470 @@
+"""The emulator of AWS's control plane, ministack, with what it lacks or only pretends handed on to Headwater's parts.
+
+Runs in an environment of its own (``requirements.txt`` beside this file), so it imports nothing of Headwater. What it
+hands on it asks of ``HEADWATER_PARTS``, the address of the process that has the parts (``rig.local_aws.parts``),
+which answers whoever sends ``HEADWATER_PARTS_TOKEN``:
+
+- resource types of CloudFormation, created, updated and deleted there;
+- operations of APIs, answered there;
+- objects of S3, kept by the object store; buckets and their settings stay here.
+
+The hooks go into functions of ministack that are no interface of it. Where one is missing, this ends at once, and says
+which.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import socket
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Set
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any
+from xml.sax.saxutils import escape
+
+import door
+import metrics
+import rights
+from botocore.auth import UNSIGNED_PAYLOAD, S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.httpsession import URLLib3Session
+from ministack import app
+from ministack.core import concurrency
+from ministack.services import eventbridge, kinesis, s3
+from ministack.services.cloudformation import custom_resource, engine, provisioners, stacks
+
+VERSION = "1.5.33"
+HOOKS = (
+    (app, "SERVICE_HANDLERS"),
+    (app, "_RDS_DATA_PATHS"),
+    (app, "detect_service"),
+    (app, "main"),
+    (concurrency, "run_reentrant"),
+    (custom_resource, "deliver_response"),
+    (custom_resource, "invoke_custom_resource"),
+    (engine, "declared_transforms"),
+    (eventbridge, "_put_events"),
+    (kinesis, "_next_sequence_number"),
+    (provisioners, "_RESOURCE_HANDLERS"),
+    (s3, "_dispatch"),
+    (s3, "_get_object_data"),
+    (stacks, "_runs_on_worker_thread"),
+    *door.HOOKS,
+    *metrics.HOOKS,
+    *rights.HOOKS,
+)
+"""What of ministack is called or replaced here."""
+
+_OBJECTS_OF_A_BUCKET = {"delete", "list-type", "prefix", "uploads", "versions"}
+"""The queries by which requests without a key are about objects."""
+_BUCKET_TYPE = "AWS::S3::Bucket"
+_SECRET_TYPE = "AWS::SecretsManager::Secret"  # noqa: S105  # a type
+_SERVERLESS = "AWS::Serverless-2016-10-31"
+_BUCKET_ATTRIBUTES = {"versioning"}
+"""The settings of a bucket of which the store has to know."""
+# Of the connection, of the caller's signature, and of the chunks in which a body came. Nor has SeaweedFS to encrypt: it
+# could not read that again, since it asks its volumes for it without the TLS that they demand.
+_NOT_FORWARDED = {
+    "authorization",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "expect",
+    "host",
+    "transfer-encoding",
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-decoded-content-length",
+    "x-amz-security-token",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-bucket-key-enabled",
+    "x-amz-server-side-encryption-context",
+    "x-amz-trailer",
+}
+_CONNECTIONS = 32
+# By no proxy of the user's.
+_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# Longer than any part takes to start.
+_PART_SECONDS = 600
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class Watched(dict[str, Any]):
+    """The properties of a resource, and which of them were looked at. Whoever walks through all has looked at each."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        super().__init__(properties)
+        self.seen: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.seen.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.seen.add(str(name))
+        return super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self.seen.update(super().keys())
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As a dict's."""
+        self.seen.add(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """As a dict's."""
+        self.seen.add(name)
+        return super().pop(name, *default)
+
+    def keys(self) -> KeysView[str]:
+        """As a dict's."""
+        self.seen.update(super().keys())
+        return super().keys()
+
+    def items(self) -> ItemsView[str, Any]:
+        """As a dict's."""
+        self.seen.update(super().keys())
+        return super().items()
+
+
+class Parts:
+    """The process that has Headwater's parts, which answers to ``token``."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = url
+        self._headers = {"Authorization": token, "Content-Type": "application/json"}
+
+    def ask(self, path: str, question: Mapping[str, Any] | None = None) -> Any:
+        """Ask something, and return the answer. Raises ValueError with the part's own words where it refuses."""
+        body = None if question is None else json.dumps(question).encode()
+        request = urllib.request.Request(f"{self._url}{path}", body, self._headers)
+        try:
+            with _DIRECTLY.open(request, timeout=_PART_SECONDS) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise ValueError(error.read().decode(errors="replace")) from None
+
+    def resource_handlers(self, kind: str, original: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+        """What ministack calls for a resource of a type, in its form. ``original`` are its own handlers, for the
+        resources that the parts leave to it."""
+
+        def ask(request: str, *arguments: Any, **question: Any) -> Any:
+            answer = self.ask(f"/resources/{request}", {"type": kind, **question})
+            if not answer["answered"]:
+                return original[request](*arguments)
+            return answer["physical_id"], answer["attributes"]
+
+        def create(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
+            of = {"logical_id": logical_id, "properties": properties, "stack": stack}
+            return ask("create", logical_id, properties, stack, **of)
+
+        def update(physical_id: str, former: dict[str, Any], properties: dict[str, Any], stack: str) -> Any:
+            of = {"physical_id": physical_id, "former": former, "properties": properties, "stack": stack}
+            return ask("update", physical_id, former, properties, stack, **of)
+
+        def delete(physical_id: str, properties: dict[str, Any]) -> None:
+            ask("delete", physical_id, properties, physical_id=physical_id, properties=properties)
+
+        return {"create": create, "update": update, "delete": delete}
+
+    def watch(self, kind: str, create: Callable[..., Any]) -> Callable[..., Any]:
+        """A handler of ministack's that makes a resource; it fails where a property was not looked at that has to have
+        an effect."""
+
+        def watched(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
+            seen = Watched(properties)
+            made = create(logical_id, seen, stack)
+            self._refuse_unseen(kind, seen, properties.keys())
+            return made
+
+        return watched
+
+    def watch_update(self, kind: str, update: Callable[..., Any]) -> Callable[..., Any]:
+        """The same for one that changes a resource, where a property that has changed or gone was not looked at."""
+
+        def watched(physical_id: str, former: dict[str, Any], properties: dict[str, Any], *of: Any) -> Any:
+            seen = Watched(properties)
+            updated = update(physical_id, former, seen, *of)
+            changed = {name for name in {*former, *properties} if former.get(name) != properties.get(name)}
+            self._refuse_unseen(kind, seen, changed)
+            return updated
+
+        return watched
+
+    def _refuse_unseen(self, kind: str, seen: Watched, names: Set[str]) -> None:
+        unseen = sorted(names - seen.seen)
+        if unseen:
+            self.ask("/unread", {"type": kind, "names": unseen})
+
+    async def call(
+        self, service: str, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
+    ) -> Answer | None:
+        """Have a request to an API answered; None where it is left to the emulator."""
+        question = {
+            "method": method,
+            "path": path,
+            "headers": headers,
+            "query": query,
+            "body": base64.b64encode(body).decode(),
+        }
+        answer = await concurrency.run_reentrant(self.ask, f"/apis/{service}", question)
+        if not answer["answered"]:
+            return None
+        return answer["status"], answer["headers"], base64.b64decode(answer["body"])
+
+
+class _Signer(S3SigV4Auth):
+    """Signs with a key of the object store. What goes from here to there, nobody changes on its way."""
+
+    def payload(self, request: Any) -> str:
+        return UNSIGNED_PAYLOAD
+
+
+class Objects:
+    """The objects of S3, which the object store keeps at ``endpoint`` for whoever signs with its ``key`` and
+    ``secret``."""
+
+    def __init__(self, endpoint: str, key: str, secret: str, region: str) -> None:
+        self._endpoint = endpoint
+        self._signer = _Signer(Credentials(key, secret), "s3", region)
+        # Keeps its connections, each for one request at a time.
+        self._session = URLLib3Session(
+            timeout=_PART_SECONDS,
+            max_pool_connections=_CONNECTIONS,
+            # Or a body waits for the answer to its headers, 40 ms long.
+            socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+        )
+
+    def dispatch(
+        self, method: str, bucket: str, key: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
+    ) -> Answer:
+        """Answer a request to S3: the store, where it is about objects, else ministack."""
+        if bucket not in s3._buckets and not (method == "PUT" and not key):
+            return _dispatch(method, bucket, key, headers, body, query)
+        if key or query.keys() & _OBJECTS_OF_A_BUCKET or (method == "GET" and not query.keys() - {"x-id"}):
+            return self._send(method, bucket, key, headers, body, query)
+        if method == "DELETE" and not query.keys() - {"x-id"}:
+            refusal = self._send(method, bucket, "", headers, body, {})
+            if refusal[0] not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND):
+                return refusal
+        answer = _dispatch(method, bucket, key, headers, body, query)
+        if method == "PUT" and answer[0] == HTTPStatus.OK and not query.keys() - {"x-id"} - _BUCKET_ATTRIBUTES:
+            self._send(method, bucket, "", {}, body if query.keys() & _BUCKET_ATTRIBUTES else b"", query)
+        return answer
+
+    def read(self, bucket: str, key: str, version_id: str | None = None) -> bytes | None:
+        """An object's content; None where there is none."""
+        query = {"versionId": [version_id]} if version_id else {}
+        status, _, body = self._send("GET", bucket, key, {}, b"", query)
+        return body if status == HTTPStatus.OK else None
+
+    def bucket_handlers(self, original: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+        """ministack's handlers of buckets, which make and delete the store's bucket too."""
+
+        def create(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
+            name, attributes = original["create"](logical_id, properties, stack)
+            self._send("PUT", name, "", {}, b"", {})
+            if properties.get("VersioningConfiguration", {}).get("Status") == "Enabled":
+                body = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+                self._send("PUT", name, "", {}, body, {"versioning": [""]})
+            # ministack forgets them, and CDK's function empties the buckets that have one of these alone.
+            tags = "".join(
+                f"<Tag><Key>{escape(tag['Key'])}</Key><Value>{escape(tag['Value'])}</Value></Tag>"
+                for tag in properties.get("Tags", [])
+            )
+            body = f"<Tagging><TagSet>{tags}</TagSet></Tagging>".encode()
+            _dispatch("PUT", name, "", {}, body, {"tagging": [""]})
+            return name, attributes
+
+        def delete(name: str, properties: dict[str, Any]) -> None:
+            status, _, body = self._send("DELETE", name, "", {}, b"", {})
+            if status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND):
+                raise ValueError(f"{name}: {body.decode(errors='replace')}")
+            original["delete"](name, properties)
+
+        return {**original, "create": create, "delete": delete}
+
+    def _send(
+        self, method: str, bucket: str, key: str, headers: Mapping[str, str], body: bytes, query: dict[str, list[str]]
+    ) -> Answer:
+        path = urllib.parse.quote(f"/{bucket}/{key}" if key else f"/{bucket}")
+        text = urllib.parse.urlencode(query, doseq=True, quote_via=urllib.parse.quote)
+        url = f"{self._endpoint}{path}?{text}" if text else f"{self._endpoint}{path}"
+        kept = {name: value for name, value in headers.items() if name.lower() not in _NOT_FORWARDED}
+        request = AWSRequest(method, url, kept, body)
+        self._signer.add_auth(request)
+        answer = self._session.send(request.prepare())
+        return answer.status_code, _kept(answer.headers), answer.content
+
+
+def secret_handlers(original: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """ministack's handlers of secrets, with the ARN for what ``Ref`` gives: rights name it."""
+
+    def name_of(arn: str) -> str:
+        return arn.partition(":secret:")[2].rpartition("-")[0]
+
+    def create(*arguments: Any, **named: Any) -> Any:
+        _, attributes = original["create"](*arguments, **named)
+        return attributes["Arn"], attributes
+
+    def update(arn: str, *arguments: Any, **named: Any) -> Any:
+        _, attributes = original["update"](name_of(arn), *arguments, **named)
+        return attributes["Arn"], attributes
+
+    def delete(arn: str, *arguments: Any, **named: Any) -> None:
+        original["delete"](name_of(arn), *arguments, **named)
+
+    return {**original, "create": create, "update": update, "delete": delete}
+
+
+def _kept(headers: Any) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in ("connection", "transfer-encoding")}
+
+
+_dispatch = s3._dispatch
+
+
+def check_hooks() -> None:
+    """Raise SystemExit where ministack is not the one that these hooks are for."""
+    missing = [f"{module.__name__}.{name}" for module, name in HOOKS if not hasattr(module, name)]
+    found = version("ministack")
+    if missing or found != VERSION:
+        sys.exit(f"ministack {found} is not {VERSION}, for which the hooks are. It lacks: {', '.join(missing) or '-'}")
+
+
+def hook(parts: Parts) -> None:
+    """Hand on to the parts and to the object store what they say that they answer."""
+    answered = parts.ask("/answers")
+    types = set(answered["resource_types"])
+    handlers = provisioners._RESOURCE_HANDLERS
+    for kind, handler in handlers.items():
+        if kind not in types and "create" in handler:
+            handlers[kind] = {**handler, "create": parts.watch(kind, handler["create"])}
+            # Without it, an update is a creation.
+            if "update" in handler:
+                handlers[kind]["update"] = parts.watch_update(kind, handler["update"])
+    for kind in types:
+        handlers[kind] = parts.resource_handlers(kind, handlers.get(kind, {}))
+    blocks = stacks._runs_on_worker_thread
+    stacks._runs_on_worker_thread = lambda kind: kind in types or blocks(kind)
+
+    # What it would expand is answered as it is.
+    declared = engine.declared_transforms
+    engine.declared_transforms = lambda template: [name for name in declared(template) if name != _SERVERLESS]
+
+    objects = Objects(**answered["store"])
+    s3._dispatch = objects.dispatch
+    s3._get_object_data = objects.read
+    handlers[_BUCKET_TYPE] = objects.bucket_handlers(handlers[_BUCKET_TYPE])
+
+    handlers[_SECRET_TYPE] = secret_handlers(handlers[_SECRET_TYPE])
+
+    # Nobody but a service of AWS's may tell what aws.emr does: the parts sign it by this.
+    put_events = eventbridge._put_events
+
+    def signed(data: dict[str, Any], allow_aws_source: bool = False) -> Any:
+        of_parts = all(entry.get("TraceHeader") == answered["signature"] for entry in data["Entries"])
+        return put_events(data, allow_aws_source=allow_aws_source or of_parts)
+
+    eventbridge._put_events = signed
+
+    operations: dict[str, list[str]] = answered["operations"]
+    for service, names in operations.items():
+        original = app.SERVICE_HANDLERS.get(service)
+        app.SERVICE_HANDLERS[service] = _handler(parts, service, set(names), original)
+    detect = app.detect_service
+
+    def detect_service(method: str, path: str, headers: dict[str, str], query: dict[str, list[str]]) -> str:
+        scope = headers.get("authorization", "").partition("Credential=")[2].partition(",")[0].split("/")
+        return scope[3] if len(scope) > 3 and scope[3] in operations else detect(method, path, headers, query)
+
+    app.detect_service = detect_service
+    # These would be answered before the service is asked for.
+    app._RDS_DATA_PATHS = frozenset()
+
+
+def undo_failed_creations() -> None:
+    """Have a custom resource deleted that said that its creation failed, as CloudFormation does in its rollback.
+    ministack would forget it, with all that it had made by then."""
+    invoke, deliver = custom_resource.invoke_custom_resource, custom_resource.deliver_response
+    failed: dict[tuple[str, str], str] = {}
+
+    def deliver_response(token: str, response: dict[str, Any]) -> bool:
+        if response.get("Status") == "FAILED":
+            failed[response.get("StackId", ""), response.get("LogicalResourceId", "")] = response.get(
+                "PhysicalResourceId", ""
+            )
+        return bool(deliver(token, response))
+
+    def invoke_custom_resource(
+        request: str,
+        logical_id: str,
+        properties: dict[str, Any],
+        stack: str,
+        stack_id: str,
+        kind: str,
+        **former: Any,
+    ) -> Any:
+        try:
+            return invoke(request, logical_id, properties, stack, stack_id, kind, **former)
+        except RuntimeError as error:
+            made = failed.pop((stack_id, logical_id), "")
+            if request == "Create" and made:
+                try:
+                    invoke("Delete", logical_id, properties, stack, stack_id, kind, physical_id=made)
+                except (RuntimeError, TimeoutError, ValueError) as left:
+                    raise RuntimeError(f"{error} Its deletion failed too: {left}") from None
+            raise
+
+    custom_resource.deliver_response = deliver_response
+    custom_resource.invoke_custom_resource = invoke_custom_resource
+
+
+def number_records_as_kinesis_does() -> None:
+    """Give Kinesis's records numbers without leading zeros, which AWS's do not have: ministack compares them as texts,
+    so that a reader that goes on after a number, without its zeros, would be taken past all records."""
+    following = kinesis._next_sequence_number
+    kinesis._next_sequence_number = lambda: f"4{following()}"
+
+
+def _handler(parts: Parts, service: str, names: set[str], original: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Hand on the operations of an API that have these names, or none, in ``X-Amz-Target``, and all of one that
+    ministack does not know."""
+
+    async def handle(
+        method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
+    ) -> Answer:
+        operation = headers.get("x-amz-target", "").rpartition(".")[2]
+        answer = None
+        if original is None or not operation or operation in names:
+            answer = await parts.call(service, method, path, headers, body, query)
+        if answer is None:
+            answer = await original(method, path, headers, body, query)
+        return answer
+
+    return handle
+
+
+if __name__ == "__main__":
+    check_hooks()
+    # The functions get what is left of these variables.
+    parts = Parts(os.environ.pop("HEADWATER_PARTS"), os.environ.pop("HEADWATER_PARTS_TOKEN"))
+    hook(parts)
+    undo_failed_creations()
+    number_records_as_kinesis_does()
+    metrics.hook()
+    rights.hook(lambda arn: parts.ask("/tags", {"arn": arn}))
+    door.hook(os.environ["GATEWAY_PORT"])
+    # ministack makes its own loop.
+    asyncio.set_event_loop(None)
+    app.main()

@@ -1,0 +1,430 @@
+"""The relational pipeline on this machine: all its parts, wired as CDK wires them on AWS."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+
+from headwater.console import Announce
+from headwater.contract.masks import KEY_FIELD
+from headwater.contract.model import POSTGRESQL, Contract, change_history, lake_tables, of_database
+from headwater.definitions import connectors
+from headwater.definitions.connectors import CaptureSettings
+from headwater.definitions.glue_table import table_input
+from headwater.definitions.order_database import CDC_ROLE, ROLES
+from headwater.order_database import administration
+from headwater.paths import CONTRACTS, ROOT
+from headwater.verify import Lake, PostgresqlSource, TableComparison, load_queries, s3_options, verify_tables
+from headwater.waiting import PATIENCE_SECONDS, wait_until
+from rig.local import aws, spark
+from rig.local.aws import AwsApi
+from rig.local.connect import ConnectWorker
+from rig.local.kafka import Broker
+from rig.local.postgresql_server import PostgresqlServer
+from rig.local.processes import Part, Process, ProcessError, private_bytes
+from rig.local.spark import SparkJob
+from rig.local.tls_front import TlsFront
+
+DATABASE = "northwind"
+GLUE_DATABASE = "headwater_local"
+ENVIRONMENT = "local"
+LANDING_BUCKET = "headwater-landing"
+LAKE_BUCKET = "headwater-lake"
+SECRET_NAME = "headwater/local/cdc"  # noqa: S105  # a name, not the secret
+FORGET_SECRET = "headwater/local/forget"  # noqa: S105  # a name, not the secret
+MASK_SECRET = "headwater/local/mask"  # noqa: S105  # a name, not the secret
+LAKE = f"s3://{LAKE_BUCKET}/lake"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Over how many ``partitions`` each table's topic is spread, and over how many ``sink_tasks`` these are."""
+
+    partitions: int = 1
+    sink_tasks: int = 1
+
+
+@dataclass(frozen=True)
+class DatabaseServer:
+    """Where the source connector finds the database's server, and its options that say whom it trusts there."""
+
+    host: str
+    port: int
+    tls: Mapping[str, str]
+
+
+class Pipeline(ExitStack):
+    """PostgreSQL, Kafka, Kafka Connect, an AWS API and the Spark writer below one folder.
+
+    ``contracts`` come from ``contract_folder``. The pipeline captures PostgreSQL's tables; the lake gets the tables of
+    all contracts. Tests that bring tables of their own create them with ``sql``, which runs first in the new database.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        contracts: Sequence[Contract],
+        contract_folder: Path = CONTRACTS,
+        sql: str = "",
+        spread: Spread = Spread(),
+        snapshot_mode: str = CaptureSettings.snapshot_mode,
+        flush_ms: int = CaptureSettings.flush_ms,
+    ) -> None:
+        super().__init__()
+        self._snapshot_mode = snapshot_mode
+        self._flush_ms = flush_ms
+        self.folder = folder.resolve()
+        self.contracts = of_database(contracts, POSTGRESQL)
+        self._catalogued = list(contracts)
+        self.contract_folder = contract_folder
+        self.postgres = PostgresqlServer(self.folder / "postgres")
+        self.front = TlsFront(self.folder / "front", self.postgres)
+        self.aws = AwsApi(self.folder / "aws")
+        self.broker = Broker(self.folder / "kafka", connectors.broker_config())
+        self.database = DATABASE
+        self.passwords = {role: secrets.token_urlsafe(16) for role in ROLES}
+        self.mask_key = secrets.token_hex().encode()
+        self.server: DatabaseServer
+        self.connect: ConnectWorker
+        self.settings: CaptureSettings
+        self.writer: Process
+        self.events = EventLog(self.folder / "spark" / "events.jsonl", self.contracts)
+        self._sql = sql
+        self._spread = spread
+
+    def start_source(self) -> None:
+        """Start PostgreSQL and create the order database, empty."""
+        self.enter_context(self.postgres)
+        self.enter_context(self.front)
+        self.server = DatabaseServer(self.front.host, self.front.port, connectors.verified_by(self.front.root))
+        with self.postgres.connect() as admin:
+            admin.execute(f"CREATE DATABASE {DATABASE}")
+        with self.postgres.connect(DATABASE) as owner:
+            if self._sql:
+                owner.execute(self._sql.encode())
+            administration.create(owner, self.passwords, self.contracts)
+
+    def start_stream(self) -> None:
+        """Start the AWS API and Kafka, and create what the connectors expect to find in both."""
+        self.enter_context(self.aws)
+        aws.write_variables(self.aws.variables, self.aws.environment())
+        create_lake(self.aws, self._catalogued)
+        secret = {"username": CDC_ROLE, "password": self.passwords[CDC_ROLE]}
+        self.aws.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=json.dumps(secret))
+        self.aws.client("secretsmanager").create_secret(
+            Name=MASK_SECRET, SecretString=json.dumps({KEY_FIELD: self.mask_key.decode()})
+        )
+        self.enter_context(self.broker)
+        self.settings = CaptureSettings(
+            environment=ENVIRONMENT,
+            region=aws.REGION,
+            database_host=self.server.host,
+            database_port=str(self.server.port),
+            database_tls=self.server.tls,
+            database_name=self.database,
+            database_secret=SECRET_NAME,
+            landing_bucket=LANDING_BUCKET,
+            aws_endpoint=self.aws.endpoint,
+            s3_endpoint=self.aws.s3_endpoint,
+            mask_secret=MASK_SECRET,
+            topic_partitions=self._spread.partitions,
+            sink_tasks=self._spread.sink_tasks,
+            snapshot_mode=self._snapshot_mode,
+            flush_ms=self._flush_ms,
+        )
+        self.broker.create_topics(connectors.topics(self.contracts, self.settings), connectors.topic_config())
+
+    @property
+    def landing(self) -> str:
+        """Where the sink lands the topics: ``s3://bucket/prefix``."""
+        return f"s3://{self.settings.landing_bucket}/{self.settings.landing_prefix}"
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The topic of each contract's table, by that table's name."""
+        return {contract.table: connectors.topic(contract, self.settings.topic_prefix) for contract in self.contracts}
+
+    @property
+    def connector_names(self) -> tuple[str, str]:
+        """The names of source and sink."""
+        return connectors.source_name(self.settings), connectors.sink_name(self.settings)
+
+    def start_connect(self) -> None:
+        """Start the Connect worker with both connectors."""
+        self.connect = ConnectWorker(
+            self.folder / "connect",
+            self.broker.access,
+            connectors.worker_properties(self.settings),
+            environment=aws.environment(self.aws.credentials),
+        )
+        self.enter_context(self.connect)
+        for render in (connectors.source_connector, connectors.sink_connector):
+            name, config = render(self.contracts, self.settings)
+            self.connect.put(name, config)
+        for name in self.connector_names:
+            self.connect.await_running(name)
+
+    def start_writer(self, *arguments: str, memory: str = spark.DRIVER_MEMORY, optimized: bool = False) -> Process:
+        """Start the EMR step's script; ``--once`` among the arguments makes it drain and exit. ``memory`` and
+        ``optimized`` are those of ``SparkJob``."""
+        self.writer = self.enter_context(self._submit(arguments, memory, optimized))
+        return self.writer
+
+    def _submit(self, arguments: Sequence[str], memory: str, optimized: bool) -> Process:
+        uris = [f"s3://{LAKE_BUCKET}/contracts/{contract.table}.json" for contract in self.contracts]
+        options = {
+            "--landing": self.landing,
+            "--lake": LAKE,
+            "--database": GLUE_DATABASE,
+            "--lease-seconds": "6",
+            "--forget-secret": FORGET_SECRET,
+        }
+        listed = [part for uri in uris for part in ("--contract", uri)]
+        job = SparkJob(
+            ROOT / "emr_steps" / "write_hudi.py",
+            [*listed, *(part for pair in options.items() for part in pair), *arguments],
+            "the Spark writer",
+            memory,
+            optimized,
+        )
+        return spark.submit(job, self.folder / "spark", self.aws)
+
+    def start(self, announce: Announce, load: Callable[[psycopg.Connection], None], *writer_arguments: str) -> None:
+        """Start everything, with ``load`` filling the database before the first snapshot."""
+        with announce("Starting PostgreSQL and creating the order database"):
+            self.start_source()
+        with announce("Loading the order database"), self.postgres.connect(DATABASE) as owner:
+            load(owner)
+        with announce("Starting the AWS API and Kafka"):
+            self.start_stream()
+        with announce("Starting Kafka Connect with Debezium and the S3 sink, and the Spark writer"):
+            self.start_writer(*writer_arguments)
+            self.start_connect()
+
+    def source(self) -> psycopg.Connection:
+        """Connect to the source, as who may read its tables and beat its heart."""
+        return self.postgres.connect(self.database)
+
+    def application(self) -> psycopg.Connection:
+        """Connect as the application that changes orders."""
+        return self.postgres.connect(DATABASE, "headwater_app", self.passwords["headwater_app"])
+
+    def await_captured(self, patience: float = PATIENCE_SECONDS) -> dict[str, int]:
+        """Wait until Debezium has confirmed every change that the source has committed so far.
+
+        Returns the next offset of every ``topic/partition`` that holds changes of the tables. ``patience`` is that of
+        ``wait_until``, which raises ``StuckError``.
+        """
+        topics = connectors.table_topics(self.contracts, self.settings)
+        with self.source() as owner:
+            now = _value(owner, "SELECT pg_current_wal_insert_lsn()")
+            # This makes an event after that position: a connector confirms what it has sent, and nothing in silence.
+            owner.execute("UPDATE capture.heartbeat SET beat_at = clock_timestamp() WHERE id = 1")
+            confirmed = (
+                "SELECT coalesce(bool_and(confirmed_flush_lsn > %s::pg_lsn), false) FROM pg_replication_slots "
+                "WHERE slot_name = %s"
+            )
+
+            def all_confirmed() -> bool:
+                self.check()
+                return bool(_value(owner, confirmed, (now, connectors.SLOT)))
+
+            def progress() -> dict[str, object]:
+                return {
+                    "confirmed": _value(owner, "SELECT max(confirmed_flush_lsn)::text FROM pg_replication_slots"),
+                    "records in Kafka": sum(self.broker.ends(topics).values()),
+                }
+
+            wait_until("Debezium to confirm the source's log", all_confirmed, progress, patience=patience)
+        return {f"{topic}/{part}": end for (topic, part), end in self.broker.ends(topics).items() if end}
+
+    def drain(self, patience: float = PATIENCE_SECONDS) -> None:
+        """Wait until every change that the source has committed so far is in the lake. The writer must be running.
+        ``patience`` is that of ``wait_until``, which raises ``StuckError``."""
+        ends = self.await_captured(patience)
+        wait_until(
+            "the writer to reach the ends of the topics",
+            lambda: self._reached(ends),
+            self.events.progress,
+            poll=0.25,
+            patience=patience,
+        )
+
+    def check(self) -> None:
+        """Raise ``ProcessError`` when a part other than the writer has ended or a connector's task has failed."""
+        for part in self._parts():
+            part.check()
+        for name in self.connector_names:
+            for task in self.connect.status(name)["tasks"]:
+                if task["state"] == "FAILED":
+                    raise ProcessError(f"the connector {name} failed:\n{task.get('trace', '(no trace)')}")
+
+    def _parts(self) -> list[Part]:
+        return [self.postgres, self.front, self.aws, self.broker, self.connect]
+
+    def _reached(self, ends: Mapping[str, int]) -> bool:
+        cursor = self.events.cursor()
+        behind = sum(max(0, end - cursor.get(source, 0)) for source, end in ends.items())
+        if behind:
+            self.writer.check()
+            self.check()
+        return behind == 0
+
+    def verify(self) -> list[TableComparison]:
+        """Compare every table of the source with its lake table."""
+        queries = load_queries(self.contracts, self.contract_folder)
+        with self.source() as reader:
+            sources = {POSTGRESQL: PostgresqlSource(reader, queries, self.mask_key)}
+            return verify_tables(self.contracts, sources, self.lake())
+
+    def commits(self) -> list[dict[str, Any]]:
+        """The writer's commits so far."""
+        return self.events.commits()
+
+    def completion(self, table: str) -> dict[str, float]:
+        """When each instant of a lake table's timeline was readable at the latest, in epoch seconds."""
+        return self.events.completion(table)
+
+    def lake(self) -> Lake:
+        """The lake that the writer writes, to be read."""
+        return local_lake(self.aws)
+
+    def memory_bytes(self) -> dict[str, int]:
+        """What memory each part has for itself, in bytes, now."""
+        pids = {
+            "PostgreSQL": self.postgres.pid,
+            "TLS": self.front.pid,
+            "AWS API": self.aws.pid,
+            "S3": self.aws.store.pid,
+            "Kafka": self.broker.pid,
+            "Kafka Connect": self.connect.pid,
+            "Spark": self.writer.pid,
+        }
+        return {name: bytes_of_part(pid) for name, pid in pids.items()}
+
+    def addresses(self) -> dict[str, str]:
+        """Where a person reaches the parts while the demo keeps them running."""
+        client, curl = (shlex.quote(str(path)) for path in (self.broker.client_properties, self.connect.curl_options))
+        return {
+            "PostgreSQL": f"host={self.postgres.host} port={self.postgres.port} dbname={DATABASE} "
+            f"user={self.postgres.superuser}, with the password in {self.postgres.folder / 'password'}",
+            "Kafka": f"--bootstrap-server {self.broker.bootstrap} --command-config {client}",
+            "Kafka Connect": f"curl --config {curl} {self.connect.url}/connectors",
+            "AWS API": self.aws.endpoint,
+            "S3": self.aws.s3_endpoint,
+            "Lake": LAKE,
+            "Query it": self.query_command(),
+            "Folder": str(self.folder),
+        }
+
+    def query_command(self) -> str:
+        """The command that asks this lake."""
+        folder = "" if self.contract_folder == CONTRACTS else f" --contracts {shlex.quote(str(self.contract_folder))}"
+        return (
+            f". {shlex.quote(str(self.aws.variables))} && "
+            f".venv/bin/headwater sql --lake {LAKE} --endpoint {self.aws.s3_endpoint} --region {aws.REGION}{folder} "
+            f'"SELECT * FROM {self.contracts[0].table}_current"'
+        )
+
+
+class EventLog:
+    """A writer's events, read while they are written; a restarted writer appends to the same log. ``contracts`` are
+    those of tables whose histories it writes, too."""
+
+    def __init__(self, path: Path, contracts: Iterable[Contract] = ()) -> None:
+        self._path = path
+        histories = {contract.table: change_history(contract) for contract in contracts}
+        self._histories = {table: history.table for table, history in histories.items() if history is not None}
+        self._read = 0
+        self.events: list[dict[str, Any]] = []
+
+    def update(self) -> list[dict[str, Any]]:
+        """All events so far. A line that is still being written waits for the next call."""
+        if self._path.exists():
+            with self._path.open("rb") as log:
+                log.seek(self._read)
+                for line in log:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._read += len(line)
+                    if line.startswith(b"{"):
+                        self.events.append(json.loads(line))
+        return self.events
+
+    def commits(self) -> list[dict[str, Any]]:
+        """The commits so far."""
+        return [event for event in self.update() if event["event"] == "commit"]
+
+    def cursor(self) -> dict[str, int]:
+        """The next offset, or the last sequence number, of every source partition, up to which all tables are that
+        are made of it."""
+        known: dict[str, dict[str, int]] = {event["table"]: event["cursor"] for event in self._known()}
+        merged: dict[str, int] = {}
+        for table in known.keys() - self._histories.values():
+            cursor = known[table]
+            other = known.get(self._histories[table], {}) if table in self._histories else cursor
+            merged |= {source: min(read, other[source], key=int) for source, read in cursor.items() if source in other}
+        return merged
+
+    def progress(self) -> dict[str, object]:
+        """How far the writer is: the number of its commits, and its cursor."""
+        return {"commits": len(self.commits()), "cursor": self.cursor()}
+
+    def completion(self, table: str) -> dict[str, float]:
+        """When each instant of a table's timeline was readable at the latest, in epoch seconds."""
+        return {event["instant"]: event["at"] for event in reversed(self._known()) if event["table"] == table}
+
+    def _known(self) -> list[dict[str, Any]]:
+        """Commits, and those that a restarted writer resumed from."""
+        return [event for event in self.update() if event["event"] in ("commit", "resumed")]
+
+
+def _value(connection: psycopg.Connection, query: str, parameters: Sequence[Any] = ()) -> Any:
+    row = connection.execute(query.encode(), parameters).fetchone()
+    return None if row is None else row[0]
+
+
+def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
+    """Create the buckets, the key of what is forgotten, the Glue database and its tables in a running AWS API, and
+    upload the contracts."""
+    s3, glue = aws_api.client("s3"), aws_api.client("glue")
+    for bucket in (LANDING_BUCKET, LAKE_BUCKET):
+        s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws.REGION})
+    glue.create_database(DatabaseInput={"Name": GLUE_DATABASE})
+    forget_key = {KEY_FIELD: secrets.token_hex()}
+    aws_api.client("secretsmanager").create_secret(Name=FORGET_SECRET, SecretString=json.dumps(forget_key))
+    for contract in contracts:
+        s3.put_object(Bucket=LAKE_BUCKET, Key=f"contracts/{contract.table}.json", Body=contract.to_json().encode())
+    for table in lake_tables(contracts):
+        glue.create_table(DatabaseName=GLUE_DATABASE, TableInput=table_input(table, f"{LAKE}/{table.table}"))
+
+
+def local_lake(aws_api: AwsApi) -> Lake:
+    """The lake in an AWS API, to be read."""
+    storage = s3_options(
+        aws.REGION,
+        aws_api.s3_endpoint,
+        aws_api.credentials["AWS_ACCESS_KEY_ID"],
+        aws_api.credentials["AWS_SECRET_ACCESS_KEY"],
+    )
+    return Lake(LAKE, storage)
+
+
+def bytes_of_part(pid: int) -> int:
+    """The memory that a process and its descendants have for themselves, now; 0 when the process has ended."""
+    total = 0
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for member in [process, *process.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                total += private_bytes(member)
+    return total

@@ -1,0 +1,101 @@
+"""An AWS account on this machine: the emulator, the object store, and the parts that run behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from headwater import private_files
+from headwater.deployment.environment import LOCAL_ACCOUNT
+from rig.local import aws
+from rig.local.object_store import ObjectStore
+from rig.local_aws import (
+    athena,
+    authority,
+    cloudwatch,
+    connect,
+    database,
+    dynamodb,
+    emr,
+    glue,
+    images,
+    noted,
+    rotation,
+    stream,
+)
+from rig.local_aws.emulator import Emulator
+from rig.local_aws.parts import PartsServer
+from rig.local_aws.surroundings import Surroundings
+
+
+class LocalAccount(ExitStack):
+    """An empty account in one region, below ``folder``, until it is closed; its parts end with it. Its keys are made
+    anew each time. Where it is ``idle``, no program of a cluster, job or connector runs."""
+
+    def __init__(
+        self,
+        folder: Path,
+        region: str = aws.REGION,
+        account: str = LOCAL_ACCOUNT,
+        *,
+        idle: bool = False,
+    ) -> None:
+        super().__init__()
+        self.folder = folder.resolve()
+        of_store = aws.make_credentials()
+        self.store = ObjectStore(self.folder / "s3", of_store, may_delete_full_buckets=False)
+        # The emulator takes a key of twelve digits for the number of the account.
+        credentials = {**aws.make_credentials(), "AWS_ACCESS_KEY_ID": account}
+        self.surroundings = Surroundings(account, region, self.store, credentials, of_store, idle)
+        self.databases = database.Clusters(self.folder / "rds", self.surroundings, authority.read())
+        self.brokers = stream.Clusters(self.folder / "msk", self.surroundings)
+        self.connectors = connect.Connectors(self.folder / "connect", self.surroundings)
+        self.clusters = emr.Clusters(self.folder / "emr", self.surroundings)
+        self.jobs = glue.Jobs(self.folder / "glue", self.surroundings)
+        self.tables = dynamodb.Tables(self.folder / "dynamodb", self.surroundings)
+        self.emulator: Emulator
+
+    def start(self) -> None:
+        """Start store and emulator, in a folder that is closed to others."""
+        private_files.make_private(self.folder)
+        self.enter_context(self.store)
+        # What runs ends before what it reads from and writes to.
+        stores = (self.databases, self.brokers, self.tables)
+        programs = (self.connectors, self.clusters, self.jobs)
+        self.callback(_together, [service.close for service in stores])
+        self.callback(_together, [service.close for service in programs])
+        services = (*stores, *programs)
+        watched = (self.databases, self.brokers, self.connectors, self.tables)
+        alarms = cloudwatch.Alarms(self.surroundings, [service.measured for service in watched])
+        rotations = rotation.Rotations(self.surroundings)
+        types = noted.types() | athena.types(self.surroundings) | alarms.types() | rotations.types()
+        for service in services:
+            types |= service.types()
+        apis = [*(service.api for service in services), images.API, rotations.api]
+        parts = self.enter_context(PartsServer(self.surroundings, types, apis))
+        self.emulator = Emulator(self.folder / "emulator", self.surroundings.environment(), parts.url, parts.token)
+        self.surroundings.endpoint = self.emulator.endpoint
+        self.enter_context(self.emulator)
+        self.enter_context(alarms)
+        self.callback(self._begin_to_end)
+
+    def _begin_to_end(self) -> None:
+        self.surroundings.ending = True
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which AWS's tools and SDKs find this account, in place of the user's."""
+        return self.surroundings.environment()
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of a service of the account."""
+        return self.surroundings.client(service)
+
+
+def _together(closes: Sequence[Callable[[], None]]) -> None:
+    """Call all side by side, and raise the first error when all have returned."""
+    with ThreadPoolExecutor(len(closes)) as pool:
+        for closed in [pool.submit(close) for close in closes]:
+            closed.result()

@@ -1,0 +1,135 @@
+"""The local AWS as a process that stays when the command that started it has ended, until it is told to end.
+
+The process is ``serve``, which imports all parts of an account; commands that find or end it do not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+from headwater import private_files
+from headwater.console import say
+from headwater.errors import UserError
+from headwater.log_files import tail
+from headwater.paths import BUILD, ROOT
+from headwater.waiting import cpu_seconds, wait_until
+from rig.local import aws
+
+FOLDER = BUILD / "local_aws" / "account"
+REGION = aws.REGION
+"""Where the local AWS is."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A local AWS that runs: its process, which began at ``since`` in epoch seconds, and the variables by which AWS's
+    tools find it. Its key is in these alone, and in a file that is closed to others."""
+
+    pid: int
+    since: float
+    environment: dict[str, str]
+
+    @classmethod
+    def find(cls, folder: Path = FOLDER) -> Self | None:
+        """The one below a folder; None where none runs."""
+        try:
+            found = cls(**json.loads(description_of(folder).read_text()))
+        except FileNotFoundError:
+            return None
+        return found if found._runs() else None
+
+    @classmethod
+    def start(cls, folder: Path = FOLDER) -> Self:
+        """Start one, empty, below a folder, for a ``LocalAccount``. Raises UserError with the end of its log where it
+        does not start."""
+        warn_of_root()
+        log = log_of(folder)
+        log.unlink(missing_ok=True)
+        with private_files.append(log) as out:
+            child = subprocess.Popen(
+                command(folder),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                umask=private_files.UMASK,
+            )
+
+        def answers() -> bool:
+            if child.poll() is not None:
+                raise UserError(f"the local AWS ended with {child.returncode}:\n{tail(log)}")
+            return cls.find(folder) is not None
+
+        try:
+            wait_until("the local AWS to start", answers, work=partial(cpu_seconds, child.pid))
+        except BaseException:
+            child.terminate()
+            raise
+        found = cls.find(folder)
+        if found is None:
+            raise UserError(f"the local AWS has ended:\n{tail(log)}")
+        return found
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of a service, with the account's own credentials."""
+        return aws.client(service, self.environment["AWS_ENDPOINT_URL"], self.environment)
+
+    def stacks(self) -> dict[str, str]:
+        """The stacks of all environments with their states, and CDK's own."""
+        pages = self.client("cloudformation").get_paginator("describe_stacks").paginate()
+        return {stack["StackName"]: stack["StackStatus"] for page in pages for stack in page["Stacks"]}
+
+    def stop(self, folder: Path = FOLDER) -> None:
+        """End it with all that runs in it, and remove what it has stored."""
+        os.kill(self.pid, signal.SIGTERM)
+        wait_until("the local AWS to end", lambda: not self._runs(), work=partial(cpu_seconds, self.pid))
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _runs(self) -> bool:
+        try:
+            process = psutil.Process(self.pid)
+            # Another process may have the number by now.
+            return process.create_time() == self.since and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+
+def command(folder: Path) -> list[str]:
+    """The command line of one below a folder."""
+    return [sys.executable, "-m", "rig.local_aws.serve", str(folder)]
+
+
+def log_of(folder: Path = FOLDER) -> Path:
+    """The log of the one below a folder."""
+    return folder.with_suffix(".log")
+
+
+def variables_of(folder: Path = FOLDER) -> Path:
+    """The file from which a shell takes the variables of the one below a folder, by ``. FILE``."""
+    return folder / "variables"
+
+
+def warn_of_root() -> None:
+    """Tell a person who starts one as root what that means."""
+    if os.geteuid() == 0:
+        say(
+            "Warning: the local AWS runs as root, and so do the functions, jobs and connectors that are deployed to "
+            "it. Run it as a user who may do less"
+        )
+
+
+def description_of(folder: Path) -> Path:
+    """The file that describes the one below a folder while it runs."""
+    return folder / "account.json"

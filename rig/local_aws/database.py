@@ -1,0 +1,230 @@
+"""RDS: an Aurora PostgreSQL cluster is PostgreSQL on this machine, with the settings of its parameter group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from headwater.errors import UserError
+from rig.local.certificates import Authority
+from rig.local.postgresql_server import PostgresqlServer
+from rig.local.tls_front import TlsFront
+from rig.local_aws.api import Api
+from rig.local_aws.cloudwatch import Measured
+from rig.local_aws.data_api import DataApi
+from rig.local_aws.resources import Made, Properties, ResourceType, changed, refuse_unread
+from rig.local_aws.surroundings import Surroundings
+
+CLUSTER = "AWS::RDS::DBCluster"
+PARAMETER_GROUP = "AWS::RDS::DBClusterParameterGroup"
+SECRET_ATTACHMENT = "AWS::SecretsManager::SecretTargetAttachment"  # noqa: S105  # a type
+# What Aurora has where a group says nothing else, and what a parameter of Aurora's own is in PostgreSQL:
+# Aurora drops log that nobody needs by itself, PostgreSQL at a checkpoint.
+_AS_ON_AURORA = {"wal_level": "replica", "checkpoint_timeout": "30s"}
+_LOGICAL, _ONLY_TLS = "rds.logical_replication", "rds.force_ssl"
+_LEVELS = {"0": "replica", "1": "logical"}
+# Roles that RDS makes, and what it gives the owner.
+_AS_ON_RDS = """
+CREATE ROLE rds_replication;
+CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD {password};
+GRANT rds_replication TO {owner} WITH ADMIN OPTION;
+GRANT pg_signal_backend TO {owner};
+"""
+
+# What a slot holds back, and what the log takes on disk, both in bytes. Aurora keeps no files of former log for later
+# use, as PostgreSQL does: their names are beyond the one that is written.
+_LOG_SIZES = """
+SELECT (SELECT max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) FROM pg_replication_slots),
+       (SELECT sum(size) FROM pg_ls_waldir() WHERE name <= pg_walfile_name(pg_current_wal_lsn()))
+"""
+
+_MAY_REPLICATE = """
+SELECT rolname FROM pg_roles
+WHERE NOT rolsuper AND NOT rolreplication AND rolcanlogin AND pg_has_role(oid, 'rds_replication', 'USAGE')
+"""
+
+
+@dataclass(frozen=True)
+class _Server:
+    postgres: PostgresqlServer
+    front: TlsFront
+    running: ExitStack
+
+
+def log_of_server(cluster: str, server: PostgresqlServer) -> Iterator[Measured]:
+    """What RDS sends of a cluster's writer: what its slots hold back and what its log takes."""
+    with server.connect() as admin:
+        sizes = admin.execute(_LOG_SIZES).fetchall()[0]
+    of = {"DBClusterIdentifier": cluster, "Role": "WRITER"}
+    for metric, size in zip(("OldestReplicationSlotLag", "TransactionLogsDiskUsage"), sizes, strict=True):
+        # Without a slot there is no lag to tell of.
+        if size is not None:
+            yield Measured("AWS/RDS", metric, of, float(size))
+
+
+class Clusters:
+    """The clusters of an account, below ``folder``. They show certificates of ``authority``, and take TLS alone."""
+
+    def __init__(self, folder: Path, surroundings: Surroundings, authority: Authority) -> None:
+        self._folder = folder
+        self._surroundings = surroundings
+        self._authority = authority
+        self._groups: dict[str, dict[str, str]] = {}
+        self._servers: dict[str, _Server] = {}
+        self.api = Api("rds-data", DataApi(self._connect, self._grant_replication).operations())
+
+    def types(self) -> dict[str, ResourceType]:
+        """The resource types, by their names."""
+        return {
+            CLUSTER: _Cluster(self),
+            PARAMETER_GROUP: _ParameterGroup(self._groups),
+            SECRET_ATTACHMENT: _SecretAttachment(self),
+        }
+
+    def start(self, name: str, properties: Properties) -> Made:
+        """Start a server with its first database, as its owner sees it on RDS."""
+        server = PostgresqlServer(self._folder / name, self._settings(properties["DBClusterParameterGroupName"]))
+        front = TlsFront(self._folder / name, server, self._authority.issue(TlsFront.host))
+        with ExitStack() as stack:
+            stack.enter_context(server)
+            stack.enter_context(front)
+            owner, database = sql.Identifier(properties["MasterUsername"]), sql.Identifier(properties["DatabaseName"])
+            with server.connect() as admin:
+                password = sql.Literal(properties["MasterUserPassword"])
+                for statement in _AS_ON_RDS.strip().splitlines():
+                    admin.execute(sql.SQL(statement).format(owner=owner, password=password))
+                admin.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, owner))
+            self._servers[name] = _Server(server, front, stack.pop_all())
+        arn = f"arn:aws:rds:{self._surroundings.region}:{self._surroundings.account}:cluster:{name}"
+        return Made(
+            name,
+            {
+                "DBClusterArn": arn,
+                "DBClusterResourceId": f"cluster-{name}",
+                "Endpoint.Address": front.host,
+                "Endpoint.Port": str(front.port),
+                "ReadEndpoint.Address": front.host,
+            },
+        )
+
+    def attach(self, secret: str, name: str) -> None:
+        """Write a cluster's address into a secret, beside its login."""
+        front = self._servers[name].front
+        value = self._secret(secret)
+        value |= {"engine": "postgres", "host": front.host, "port": front.port, "dbClusterIdentifier": name}
+        secrets = self._surroundings.client("secretsmanager")
+        secrets.put_secret_value(SecretId=secret, SecretString=json.dumps(value))
+
+    def measured(self) -> Iterator[Measured]:
+        """What RDS sends of its writers."""
+        for name, server in list(self._servers.items()):
+            if server.postgres.running:
+                yield from log_of_server(name, server.postgres)
+
+    def stop(self, name: str) -> None:
+        """End a server."""
+        server = self._servers.pop(name, None)
+        if server is not None:
+            server.running.close()
+
+    def close(self) -> None:
+        """End all servers."""
+        for name in list(self._servers):
+            self.stop(name)
+
+    def _settings(self, group: str) -> dict[str, str]:
+        if group not in self._groups:
+            raise UserError(f"DBClusterParameterGroupName: found {group}, expected one of {sorted(self._groups)}")
+        settings = {**_AS_ON_AURORA, **self._groups[group]}
+        if settings.pop(_ONLY_TLS, "0") != "1":
+            raise UserError(f"{_ONLY_TLS}: expected 1: what is before the server here takes TLS alone")
+        level = settings.pop(_LOGICAL, "0")
+        if level not in _LEVELS:
+            raise UserError(f"{_LOGICAL}: found {level}, expected {' or '.join(_LEVELS)}")
+        settings["wal_level"] = _LEVELS[level]
+        return settings
+
+    def _connect(self, cluster: str, secret: str, database: str) -> psycopg.Connection:
+        login = self._secret(secret)
+        postgres = self._servers[cluster.rpartition(":")[2]].postgres
+        return postgres.connect(database, login["username"], login["password"])
+
+    def _grant_replication(self, cluster: str) -> None:
+        """Let the members of RDS's role replicate: PostgreSQL has no role that hands this on."""
+        with self._servers[cluster.rpartition(":")[2]].postgres.connect() as admin:
+            for (member,) in admin.execute(_MAY_REPLICATE).fetchall():
+                admin.execute(sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(member)))
+
+    def _secret(self, name: str) -> dict[str, Any]:
+        secrets = self._surroundings.client("secretsmanager")
+        value: dict[str, Any] = json.loads(secrets.get_secret_value(SecretId=name)["SecretString"])
+        return value
+
+
+class _Cluster:
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+
+    def create(self, name: str, properties: Properties) -> Made:
+        if not properties["Engine"].endswith("postgresql"):
+            raise UserError(f"Engine: found {properties['Engine']}, expected aurora-postgresql")
+        # The packaged PostgreSQL is of the same major version.
+        if properties["EngineVersion"].partition(".")[0] != "16":
+            raise UserError(f"EngineVersion: found {properties['EngineVersion']}, expected one of PostgreSQL 16")
+        made = self._clusters.start(properties["DBClusterIdentifier"], properties)
+        refuse_unread(CLUSTER, properties)
+        return made
+
+    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
+        refused = changed(CLUSTER, former, properties)
+        if refused:
+            raise UserError(f"{CLUSTER}: {', '.join(refused)} cannot be changed here")
+        return Made(physical_id)
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        self._clusters.stop(physical_id)
+
+
+class _ParameterGroup:
+    def __init__(self, groups: dict[str, dict[str, str]]) -> None:
+        self._groups = groups
+
+    def create(self, name: str, properties: Properties) -> Made:
+        group = name.lower()
+        self._groups[group] = dict(properties["Parameters"])
+        refuse_unread(PARAMETER_GROUP, properties)
+        return Made(group, {"DBClusterParameterGroupName": group})
+
+    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
+        refused = changed(PARAMETER_GROUP, former, properties)
+        if refused:
+            raise UserError(f"{PARAMETER_GROUP}: {', '.join(refused)} cannot be changed here")
+        return Made(physical_id)
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        self._groups.pop(physical_id, None)
+
+
+class _SecretAttachment:
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+
+    def create(self, name: str, properties: Properties) -> Made:
+        if properties["TargetType"] != CLUSTER:
+            raise UserError(f"TargetType: found {properties['TargetType']}, expected {CLUSTER}")
+        self._clusters.attach(properties["SecretId"], properties["TargetId"])
+        refuse_unread(SECRET_ATTACHMENT, properties)
+        return Made(properties["SecretId"])
+
+    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
+        return self.create(physical_id, properties)
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        pass

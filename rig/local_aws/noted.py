@@ -1,0 +1,52 @@
+"""Resources that the local AWS notes and does no more with, which ``without_effect`` gives the reasons of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rig.local_aws.resources import Made, Properties, ResourceType
+from rig.local_aws.without_effect import TYPES
+
+MakeNote = Callable[[str, Properties], Made]
+"""What CloudFormation hears of a resource, by its name and properties."""
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A type whose resources are noted."""
+
+    made: MakeNote
+
+    def create(self, name: str, properties: Properties) -> Made:
+        """Note the resource."""
+        return self.made(name, properties)
+
+    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
+        """Note what changed."""
+        return self.made(physical_id, properties)
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        """Forget the resource."""
+
+
+_ATTRIBUTES: dict[str, MakeNote] = {
+    "AWS::Athena::NamedQuery": lambda name, properties: Made(name, {"NamedQueryId": name}),
+    "AWS::EC2::EIP": lambda name, properties: Made(name, {"AllocationId": name, "PublicIp": "127.0.0.1"}),
+    "AWS::EC2::FlowLog": lambda name, properties: Made(name, {"Id": name}),
+    "AWS::EC2::Instance": lambda name, properties: Made(
+        f"i-{name.removeprefix('i-')}", {"PrivateIp": "127.0.0.1", "AvailabilityZone": "local"}
+    ),
+    "AWS::EC2::NatGateway": lambda name, properties: Made(name, {"NatGatewayId": name}),
+    "AWS::EC2::SecurityGroupEgress": lambda name, properties: Made(name, {"Id": name}),
+    "AWS::EC2::SecurityGroupIngress": lambda name, properties: Made(name, {"Id": name}),
+    "AWS::Glue::SecurityConfiguration": lambda name, properties: Made(properties.get("Name", name)),
+    "AWS::Serverless::Application": lambda name, properties: Made(
+        name, {"Outputs.RotationLambdaARN": f"arn:aws:lambda:::function:{name}"}
+    ),
+}
+
+
+def types() -> dict[str, ResourceType]:
+    """The resource types, by their names."""
+    return {kind: Noted(_ATTRIBUTES.get(kind, lambda name, properties: Made(name))) for kind in TYPES}

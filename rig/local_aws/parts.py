@@ -1,0 +1,144 @@
+"""The parts behind the emulator, and the server by which it reaches them."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import secrets
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from werkzeug.exceptions import BadRequest, Forbidden
+from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.wrappers import Request as HttpRequest
+from werkzeug.wrappers import Response as HttpResponse
+
+from rig.local_aws.api import Api, Forwarded, NotAnswered, Request
+from rig.local_aws.resources import Made, Properties, ResourceType, refuse
+from rig.local_aws.surroundings import Surroundings
+
+_HOSTS = ("127.0.0.1", "localhost")
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: object) -> None:
+        """The emulator has a log of its own."""
+
+
+class PartsServer:
+    """Serves resource types and APIs on a free port of 127.0.0.1, each request in a thread of its own.
+
+    It answers the emulator, which knows ``token``. A program of a role gets its credentials by a token of its own.
+    """
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        types: Mapping[str, ResourceType],
+        apis: Iterable[Api | Forwarded],
+    ) -> None:
+        self._surroundings = surroundings
+        self._types = dict(types)
+        self._made: dict[tuple[str, str], Made] = {}
+        self._apis = {api.service: api for api in apis}
+        self.token = secrets.token_urlsafe()
+        self._server = make_server(
+            "127.0.0.1", 0, HttpRequest.application(self._answer), threaded=True, request_handler=_Quiet
+        )
+        self._thread = threading.Thread(target=self._server.serve_forever, name="parts of the local AWS")
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self._server.port}"
+
+    def __enter__(self) -> PartsServer:
+        self._thread.start()
+        self._surroundings.credentials_url = f"{self.url}/credentials"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _answer(self, request: HttpRequest) -> HttpResponse:
+        path = request.path.strip("/").split("/")
+        if not self._is_allowed(path, request):
+            return HttpResponse("Only for programs of this machine that know a token", status=Forbidden.code)
+        try:
+            result = self._route(path, request)
+        except Exception as error:
+            # Whatever it is, the deployment shows it.
+            text = str(error) or repr(error)
+            return HttpResponse(f"{type(error).__name__}: {text}", status=BadRequest.code)
+        return HttpResponse(json.dumps(result), content_type="application/json")
+
+    def _is_allowed(self, path: list[str], request: HttpRequest) -> bool:
+        """Whether a program of this account asks, and no page of a browser."""
+        hosts = {f"{name}:{self._server.port}" for name in _HOSTS}
+        if "Origin" in request.headers or request.headers.get("Host") not in hosts:
+            return False
+        given = request.headers.get("Authorization", "")
+        if path == ["credentials"]:
+            return self._surroundings.knows(given)
+        return hmac.compare_digest(given.encode(), self.token.encode())
+
+    def _route(self, path: list[str], request: HttpRequest) -> dict[str, Any]:
+        if path == ["answers"]:
+            return {
+                "resource_types": sorted(self._types),
+                "operations": {name: sorted(api.operations) for name, api in self._apis.items()},
+                "store": {
+                    "endpoint": self._surroundings.store.endpoint,
+                    "key": self._surroundings.store_credentials["AWS_ACCESS_KEY_ID"],
+                    "secret": self._surroundings.store_credentials["AWS_SECRET_ACCESS_KEY"],
+                    "region": self._surroundings.region,
+                },
+                "signature": self._surroundings.signature,
+            }
+        if path == ["credentials"]:
+            return self._surroundings.credentials_of(request.headers["Authorization"])
+        question = request.get_json()
+        if path == ["tags"]:
+            return self._surroundings.tags.get(question["arn"], {})
+        if path == ["unread"]:
+            refuse(question["type"], question["names"])
+            return {}
+        if path[0] == "apis":
+            asked = Request(
+                question["method"],
+                question["path"],
+                question["headers"],
+                question["query"],
+                base64.b64decode(question["body"]),
+            )
+            try:
+                answer = self._apis[path[1]].answer(asked)
+            except NotAnswered:
+                return {"answered": False}
+            body = base64.b64encode(answer.body).decode()
+            return {"answered": True, "status": answer.status, "headers": dict(answer.headers), "body": body}
+        try:
+            made = self._resource(path[1], question)
+        except NotAnswered:
+            return {"answered": False}
+        return {"answered": True, "physical_id": made.physical_id, "attributes": dict(made.attributes)}
+
+    def _resource(self, request: str, question: Mapping[str, Any]) -> Made:
+        name, properties = question["type"], Properties(question["properties"])
+        kind = self._types[name]
+        if request == "delete":
+            kind.delete(question["physical_id"], properties)
+            return self._made.pop((name, question["physical_id"]), Made(question["physical_id"]))
+        if request == "create":
+            made = kind.create(f"{question['stack']}-{question['logical_id']}", properties)
+        else:
+            made = kind.update(question["physical_id"], Properties(question["former"]), properties)
+            # One that is changed in place keeps the attributes that it has.
+            former = self._made.get((name, made.physical_id), made)
+            made = Made(made.physical_id, {**former.attributes, **made.attributes})
+        self._made[name, made.physical_id] = made
+        return made

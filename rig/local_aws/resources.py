@@ -1,0 +1,126 @@
+"""Resources of CloudFormation, as the local AWS makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headwater.errors import UserError
+from rig.local_aws.without_effect import ANY_TYPE, PROPERTIES
+
+
+@dataclass(frozen=True)
+class Made:
+    """A resource as CloudFormation knows it: what ``Ref`` gives, and what ``Fn::GetAtt`` does."""
+
+    physical_id: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Properties(dict[str, Any]):
+    """The properties that a template gives a resource, nested ones too. Those that are never read are told; whoever
+    walks through all of them has read each."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__({name: _watched(value) for name, value in values.items()})
+        self._read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return super().__getitem__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self._read.update(super().keys())
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As a dict's."""
+        self._read.add(name)
+        return super().get(name, default)
+
+    def keys(self) -> Any:
+        """As a dict's."""
+        self._read.update(super().keys())
+        return super().keys()
+
+    def items(self) -> Any:
+        """As a dict's."""
+        self._read.update(super().keys())
+        return super().items()
+
+    def heed(self) -> None:
+        """Take all of them for read."""
+        for value in self.values():
+            for inner in _within(value):
+                inner.heed()
+        self._read.update(super().keys())
+
+    def unread(self) -> set[str]:
+        """The names of those that were not looked at: ``Outer.Inner`` for one within another, or in a list of it."""
+        names = super().keys() - self._read
+        for name in super().keys() & self._read:
+            for inner in _within(super().__getitem__(name)):
+                names |= {f"{name}.{left}" for left in inner.unread()}
+        return names
+
+
+def _watched(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Properties(value)
+    return [_watched(each) for each in value] if isinstance(value, list) else value
+
+
+def _within(value: Any) -> list[Properties]:
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, Properties)]
+
+
+class ResourceType(Protocol):
+    """How resources of one type are made. NotAnswered leaves one to the emulator; errors of any other kind fail the
+    deployment with their message."""
+
+    def create(self, name: str, properties: Properties) -> Made:
+        """Make a resource. ``name`` is its stack's and its own in the template, unique in the account."""
+
+    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
+        """Give a resource other properties. Another ``physical_id`` replaces it."""
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        """Remove a resource."""
+
+
+def changed(kind: str, former: Mapping[str, Any], properties: Mapping[str, Any]) -> list[str]:
+    """The properties that differ and have an effect, ``Outer.Inner`` for one within another."""
+    return [name for name in sorted(set(_differing(former, properties))) if not _excepted(kind, name)]
+
+
+def _differing(former: Mapping[str, Any], properties: Mapping[str, Any]) -> Iterator[str]:
+    for name in {*former, *properties}:
+        was, now = former.get(name), properties.get(name)
+        if was == now:
+            continue
+        inside, inside_now = _within(was), _within(now)
+        if inside and len(inside) == len(inside_now):
+            for one, other in zip(inside, inside_now, strict=True):
+                yield from (f"{name}.{inner}" for inner in _differing(one, other))
+        else:
+            yield name
+
+
+def refuse_unread(kind: str, properties: Properties) -> None:
+    """Raise UserError where a template sets what nothing here heeds, and ``without_effect`` does not name."""
+    refuse(kind, properties.unread())
+
+
+def refuse(kind: str, names: Iterable[str]) -> None:
+    """Raise UserError where ``without_effect`` does not name one of these properties of a type."""
+    left = sorted(name for name in set(names) if not _excepted(kind, name))
+    if left:
+        raise UserError(f"{kind}: {', '.join(left)} would have no effect here: heed it, or name it an exception")
+
+
+def _excepted(kind: str, name: str) -> bool:
+    """Whether a property, or one that it is within, is an exception."""
+    exceptions = PROPERTIES[ANY_TYPE].keys() | PROPERTIES.get(kind, {}).keys()
+    parts = name.split(".")
+    return any(".".join(parts[:end]) in exceptions for end in range(1, len(parts) + 1))
