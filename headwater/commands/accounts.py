@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import entry_points
 from typing import Any, Protocol
@@ -75,7 +75,8 @@ class _Aws:
         return sources.session(), os.environ.get(ENDPOINT, "")
 
     def client(self, service: str) -> Any:
-        return boto3.client(service, region_name=self._environment.region)
+        create: Callable[..., Any] = boto3.client
+        return create(service, region_name=self._environment.region)
 
     def prepare(self, stacks: Sequence[str]) -> None:
         self._refuse_another_kind(stacks)
