@@ -34,7 +34,6 @@ VERBS = (
     "sbom",
     "review",
     "cost",
-    "prices",
     "check",
     "deploy",
     "destroy",
