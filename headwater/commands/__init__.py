@@ -28,7 +28,6 @@ VERBS = (
     "resync",
     "db",
     "bench",
-    "simulate",
     "assets",
     "jars",
     "sbom",

@@ -20,10 +20,9 @@ from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import CaptureSettings
 from headwater.demo import report
-from headwater.demo.cores import taken_beside
 from headwater.demo.freshness import PublishedInstants
 from headwater.demo.memory import MemoryWatch
-from headwater.demo.waterfall import Passed, arrivals, passed_kinesis, passed_s3, profile
+from headwater.demo.waterfall import Passed, passed_kinesis, passed_s3, profile
 from headwater.folder_lock import claimed_empty
 from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS
 from headwater.local.key_value import WINDOW_SECONDS, KeyValuePipeline
@@ -133,11 +132,7 @@ def run(
             say(f"The lake holds {before.num_rows:,} orders and {loaded:,} DynamoDB items.")
             say(f"The customers with the most revenue are {', '.join(leaders)}.")
             workload_began = time.time()
-            with (
-                phases.measure("workload"),
-                announce(_workload_text(key_value, plan)),
-                taken_beside(relational.writer.pid) as cores,
-            ):
+            with phases.measure("workload"), announce(_workload_text(key_value, plan)):
                 orders_summary, items_summary = _run_workloads(relational, key_value, plan, say)
             say(f"  {orders_summary.transactions:,} transactions, {items_summary.changes:,} item changes")
             with phases.measure("drain"), announce("Waiting for the last change to reach the lake"):
@@ -152,8 +147,8 @@ def run(
                 relational.aws.client("kinesis"), key_value.streams, instants, workload_began, key_value.commits()
             )
             both = (
-                pipeline_run("relational", compared, changes, orders_summary, workload_began),
-                pipeline_run("key_value", compared_items, items, items_summary, workload_began),
+                pipeline_run("relational", compared, changes, orders_summary),
+                pipeline_run("key_value", compared_items, items, items_summary),
             )
             report.build(
                 output,
@@ -164,7 +159,6 @@ def run(
                     loop_seconds=fixed_loop.seconds(),
                     memory_bytes=memory.peak,
                     top_customers_before=leaders,
-                    cores=cores,
                 ),
             )
         if keep is not None:
@@ -177,10 +171,8 @@ def pipeline_run(
     tables: Sequence[TableComparison],
     changes: Mapping[str, Sequence[Passed]],
     workload: report.Workload,
-    began: float,
 ) -> report.PipelineRun:
-    """What a report tells of a pipeline whose workload began then, in epoch seconds: ``changes`` are those of each
-    table."""
+    """What a report says of a pipeline. ``changes`` has the changes of each table."""
     every = [change for of_table in changes.values() for change in of_table]
     return report.PipelineRun(
         name,
@@ -188,7 +180,6 @@ def pipeline_run(
         report.Freshness.of([change.seconds for change in every]),
         workload,
         profile(every),
-        {table: arrivals(of_table, began) for table, of_table in changes.items()},
     )
 
 
