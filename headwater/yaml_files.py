@@ -132,9 +132,9 @@ def convert(document: object, kind: type[_Kind], where: str) -> _Kind:
     """Make the msgspec Struct ``kind`` of a document; ``where`` is its file. Raises UserError naming the first field
     that does not fit.
 
-    A field may be a Struct, one of several Structs with tags, a list or tuple, a Literal, str, int, float, bool, or one
-    of them or None. The error takes what it expected from the field's type and limits. A field that has a pattern or a
-    limited length says it itself:
+    A field may be a Struct, one of several Structs with tags, a dict, a list or tuple, a Literal, str, int, float,
+    bool, or one of them or None. The error takes what it expected from the field's type and limits. A field that has a
+    pattern or a limited length says it itself:
     ``Meta(pattern=…, extra={"expected": "12 digits in quotes"})``.
     """
     try:
@@ -158,7 +158,8 @@ def _explained(message: str, document: object, kind: type, where: str) -> UserEr
         return UserError(f"{where}: {_dotted([*steps, name])}: found nothing, expected {expected}")
     unknown = _unknown_field(problem, place, value)
     if unknown is not None:
-        known = ", ".join(_fields(_meant(node, value)))
+        # A mapping without fields of its own takes every text.
+        known = ", ".join(_fields(_meant(node, value))) or "a text in quotes"
         return UserError(f"{where}: {_dotted([*steps, unknown])}: found an unknown field, expected {known}")
     wrong_type = ", got `" in problem
     return refusal(where, _dotted(steps), value, _expected(node, value) if wrong_type else _limits(node))
@@ -240,6 +241,8 @@ def _expected(node: inspect.Type, value: object) -> str:
         return " or ".join(members) + (", or null" if inspect.NoneType() in node.types else "")
     if isinstance(node, inspect.StructType):
         return f"a mapping with {', '.join(_fields(node))}"
+    if isinstance(node, inspect.DictType):
+        return "a mapping"
     if isinstance(node, inspect.LiteralType):
         return either(node.values)
     if isinstance(node, (inspect.ListType, inspect.VarTupleType)):

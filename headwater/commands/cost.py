@@ -10,13 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater.deployment import baselines
+from headwater.deployment import baselines, prices
 from headwater.deployment.cost import Estimate, assumptions, differences, estimate
 from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.region_prices import FOLDER, path
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
-from headwater.paths import CONFIG, SYNTHESIZED
+from headwater.paths import CONFIG, ROOT, SYNTHESIZED
 
 
 def cost(
@@ -30,8 +29,8 @@ def cost(
 ) -> None:
     """Estimate what an environment costs per month, resource by resource, from its templates.
 
-    Prices are in headwater/deployment/prices/, one file per region, which `headwater prices` makes. Assumptions are in
-    headwater/deployment/cost_assumptions.yaml.
+    Prices are in headwater/deployment/prices.yaml. They are one region's; the first line says so if yours is another.
+    Assumptions are in headwater/deployment/cost_assumptions.yaml.
     """
     if reviewed is None:
         deployment = Deployment.read(synthesized, name)
@@ -41,10 +40,14 @@ def cost(
     before = None if against is None else read_estimate(against, name)
     if as_json:
         sys.stdout.write(json.dumps(now.document(), indent=2) + "\n")
-    elif before is not None:
-        _show_differences(now, before)
+        return
+    console = Console()
+    if now.prices.region != now.region:
+        console.print(f"Prices of {now.prices.region}: there are none of {now.region}.", highlight=False)
+    if before is not None:
+        _show_differences(now, before, console)
     else:
-        _show(now)
+        _show(now, console)
 
 
 def read_estimate(path: Path, name: str) -> dict[str, Any]:
@@ -59,7 +62,7 @@ def read_estimate(path: Path, name: str) -> dict[str, Any]:
     return earlier
 
 
-def _show(now: Estimate) -> None:
+def _show(now: Estimate, console: Console) -> None:
     table = _table(
         f"{now.environment} in {now.region}, US dollars per month",
         names=("resource", "item", "unit"),
@@ -76,11 +79,12 @@ def _show(now: Estimate) -> None:
             table.add_row("", "together", "", "", "", f"{resource_cost:,.2f}", style="bold")
     table.add_section()
     table.add_row("all", "", "", "", "", f"{now.total:,.2f}", style="bold")
-    console = Console()
     console.print(table)
     assumed = assumptions()
     if now.prices_of:
-        console.print(f"Prices of {now.prices_of}; ~ marks one that was not read at its source.")
+        console.print(
+            f"Prices of {now.prices.region} as of {now.prices_of}; ~ marks a price that nobody has read at its source."
+        )
     console.print("Assumed per month:")
     for name, assumption in assumed["assumptions"].items():
         value = assumption.get(now.environment, assumption["value"])
@@ -93,17 +97,18 @@ def _show(now: Estimate) -> None:
 
 
 def _show_unknown(now: Estimate, console: Console) -> None:
-    """Name the prices that the region lacks, and what to do about it."""
-    file = path(now.region).relative_to(FOLDER.parents[2])
-    console.print(f"Without a price in {now.region}, and so not in the total:")
-    for name, resource in now.unknown.items():
-        console.print(f"  {name}, for {resource}", highlight=False)
-    lacks = f"There is no {file}." if now.prices is None else f"{file} does not have them."
-    made = f"`headwater prices {now.region} --from FOLDER` reads prices from AWS's price lists into it."
-    console.print(f"{lacks} {made}", highlight=False, soft_wrap=True)
+    """Name the prices that the file lacks, and print the lines to add to it."""
+    console.print("Without a price, and so not in the total:")
+    for name, line in now.unknown.items():
+        console.print(f"  {name}, for {line.resource}", highlight=False)
+    file = prices.FILE.relative_to(ROOT)
+    console.print(f"Add a line for each below `prices:` in {file}, with the price in US dollars without tax:")
+    for name, line in now.unknown.items():
+        form = f'{{price: …, unit: {line.unit}, source: "https://…", date: "YYYY-MM"}}'
+        console.print(f"  {name}: {form}", highlight=False, soft_wrap=True)
 
 
-def _show_differences(now: Estimate, before: dict[str, Any]) -> None:
+def _show_differences(now: Estimate, before: dict[str, Any], console: Console) -> None:
     table = _table(
         f"{now.environment}, US dollars per month",
         names=("resource",),
@@ -114,7 +119,7 @@ def _show_differences(now: Estimate, before: dict[str, Any]) -> None:
     table.add_section()
     total = float(before["total"])
     table.add_row("all", f"{total:,.2f}", f"{now.total:,.2f}", f"{round(now.total, 2) - total:+,.2f}", style="bold")
-    Console().print(table)
+    console.print(table)
 
 
 def _table(title: str, *, names: Collection[str], columns: Sequence[str]) -> Table:

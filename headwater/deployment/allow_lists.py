@@ -66,11 +66,6 @@ def emr_instance_types() -> list[str]:
     return [f"{family}.{size}" for family, sizes in families.items() for size in sizes]
 
 
-def instance_types(name: str) -> list[str]:
-    """The instance types of a list, in the file's order."""
-    return emr_instance_types() if name == "emr_releases" else list(_lists()[name]["values"])
-
-
 def platform(instance_type: str) -> str:
     """The platform of an instance type's processors, ``aarch64`` or ``x86_64``, as wheels call it."""
     # https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html: g after the generation is Graviton.

@@ -1,5 +1,5 @@
-"""What an environment costs per month, resource by resource: what its templates hold, by the prices of its region
-(``prices/``) and assumptions on use (``cost_assumptions.yaml``)."""
+"""What an environment costs per month, resource by resource: what its templates hold, by one region's prices
+(``prices.yaml``) and assumptions on use (``cost_assumptions.yaml``)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from headwater.deployment import price_lists, region_prices
-from headwater.deployment.region_prices import RegionPrices
+from headwater.deployment import prices
+from headwater.deployment.prices import Prices, read_prices
 from headwater.deployment.templates import Deployment, Resource
 from headwater.errors import UserError
 from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, REQUESTS_PAUSE, IdlePause
@@ -96,16 +96,18 @@ Use = Callable[[str], float]
 
 @dataclass(frozen=True)
 class Line:
-    """One item of one resource: ``quantity`` units of ``unit`` at ``price`` dollars each, or None where the region has
-    no price of this name. ``estimate`` marks a price that was not read at its source."""
+    """One item of one resource."""
 
     resource: str
     item: str
     quantity: float
+    """How many units are used per month."""
     unit: str
     price_name: str
     price: float | None
+    """Dollars for each unit, or None if the file of prices lacks ``price_name``."""
     estimate: bool = False
+    """True if nobody has read the price at its source."""
 
     @property
     def cost(self) -> float:
@@ -115,28 +117,29 @@ class Line:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one environment costs per month. ``prices`` are its region's, or None where the region has no file."""
+    """What one environment costs per month."""
 
     environment: str
     region: str
+    """The environment's region."""
     lines: Sequence[Line]
-    prices: RegionPrices | None
+    prices: Prices
+    """The prices that the estimate takes, which may be another region's."""
 
     @property
-    def unknown(self) -> dict[str, str]:
-        """The prices that the region's file does not have, each with the first resource that needs it. The total is
-        without them."""
-        unknown: dict[str, str] = {}
+    def unknown(self) -> dict[str, Line]:
+        """The prices that the file lacks, each with the first line that needs it. The total is without them."""
+        unknown: dict[str, Line] = {}
         for line in self.lines:
             if line.price is None:
-                unknown.setdefault(line.price_name, line.resource)
+                unknown.setdefault(line.price_name, line)
         return unknown
 
     @property
     def prices_of(self) -> str:
-        """When the prices used were published: a date, or the first and the last; nothing without prices."""
+        """The date of the prices used, or the first date and the last. It is empty if no price is used."""
         names = {line.price_name for line in self.lines if line.price is not None}
-        dates = sorted({self.prices.date(name) for name in names}) if self.prices else []
+        dates = sorted({self.prices.prices[name].date for name in names})
         return " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
 
     @property
@@ -156,6 +159,7 @@ class Estimate:
         return {
             "environment": self.environment,
             "region": self.region,
+            "prices_region": self.prices.region,
             "prices_of": self.prices_of,
             "total": round(self.total, 2),
             "unknown": sorted(self.unknown),
@@ -163,9 +167,9 @@ class Estimate:
         }
 
 
-def estimate(deployment: Deployment, environment: str, folder: Path = region_prices.FOLDER) -> Estimate:
-    """Estimate a deployment by the prices of its region in ``folder``. Raises UserError naming every resource type that
-    is neither priced nor free."""
+def estimate(deployment: Deployment, environment: str, file: Path = prices.FILE) -> Estimate:
+    """Estimate a deployment by the prices in ``file``, even if they are another region's. Raises UserError naming every
+    resource type that is neither priced nor free."""
     priced = (*_FLAT, *_BY_RESOURCE, *_BY_DEPLOYMENT)
     unpriced_types = sorted({resource.type for resource in deployment.resources()} - {*FREE, *priced})
     if unpriced_types:
@@ -173,23 +177,23 @@ def estimate(deployment: Deployment, environment: str, folder: Path = region_pri
             f"headwater/deployment/cost.py: found {', '.join(unpriced_types)}, expected types with a price: "
             "price each of them, or add it to FREE"
         )
-    prices = region_prices.read(deployment.region, folder)
+    known = read_prices(file)
     use = partial(assumed, environment=environment)
     lines = [
-        _line(prices, resource.place, amount)
+        _line(known, resource.place, amount)
         for resource in deployment.resources(*priced)
         for amount in _amounts(deployment, resource, use)
         if amount[1]
     ]
-    return Estimate(environment, deployment.region, lines, prices)
+    return Estimate(environment, deployment.region, lines, known)
 
 
-def _line(prices: RegionPrices | None, resource: str, amount: Amount) -> Line:
+def _line(known: Prices, resource: str, amount: Amount) -> Line:
     item, quantity, name = amount
-    if prices is None or name not in prices.prices:
-        product = price_lists.products().get(name)
-        return Line(resource, item, quantity, product.unit if product else "unknown unit", name, None)
-    price = prices.prices[name]
+    if name not in known.prices:
+        # Only a type of instances or brokers has a name with a dot.
+        return Line(resource, item, quantity, "hour" if "." in name else "unknown unit", name, None)
+    price = known.prices[name]
     return Line(resource, item, quantity, price.unit, name, price.price, price.estimate)
 
 

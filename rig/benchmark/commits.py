@@ -28,7 +28,8 @@ from headwater.console import Announce
 from headwater.contract.model import Contract
 from headwater.definitions import spark_settings
 from headwater.definitions.glue_table import table_input
-from headwater.deployment import cost, region_prices
+from headwater.deployment import cost
+from headwater.deployment.prices import read_prices
 from headwater.folder_lock import claimed_empty
 from headwater.packaging import jars
 from headwater.paths import ROOT, RUN
@@ -149,11 +150,9 @@ class Measured:
     @property
     def requests_dollars(self) -> float:
         """What these requests cost a month, where commits come as often as ``headwater cost`` assumes."""
-        prices = region_prices.read(REGION)
-        if prices is None:
-            raise AssertionError(f"no prices of {REGION}")
+        prices = read_prices().prices
         a_million = sum(
-            number * prices.prices[name].price
+            number * prices[name].price
             for number, name in ((self.reads, "s3_million_reads"), (self.writes, "s3_million_writes"))
         )
         return a_million * commits_a_month() / 1e6

@@ -43,8 +43,9 @@ def bench(
         Only | None,
         typer.Option(
             help="Measure one thing alone: the pipeline's drain and freshness; 200 commits, one every three seconds;"
-            " 3,000 commits, back to back; a backlog of millions of changes of flat rows; unit costs for `headwater"
-            " simulate`; or the first load of a table of 5,000,000 rows. Only so are the last five measured."
+            " 3,000 commits, back to back; a backlog of millions of changes of flat rows; the costs"
+            " of one change and of one commit; or the first load of a table of 5,000,000 rows. Only so are the last"
+            " five measured."
         ),
     ] = None,
 ) -> None:

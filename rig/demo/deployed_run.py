@@ -123,9 +123,7 @@ def run(
                 for table, of_table in changes.items()
             }
             both = (
-                pipeline_run(
-                    "relational", [compared[each.table] for each in own], undisturbed, orders_summary, workload_began
-                ),
+                pipeline_run("relational", [compared[each.table] for each in own], undisturbed, orders_summary),
                 report.PipelineRun(
                     "key_value",
                     [compared[each.table] for each in key_value],

@@ -22,7 +22,6 @@ from headwater.private_files import make_private
 from headwater.queries import isolated_duckdb
 from headwater.verify import TableComparison
 from rig import pages
-from rig.demo.cores import Cores
 from rig.demo.scatter_labels import PLOT_HEIGHT, Dot, label_offsets
 from rig.pages import ACCENT, INK, MUTED, WARM, bars, styled
 
@@ -104,15 +103,13 @@ class Workload(Protocol):
 class PipelineRun:
     """What a run showed of one pipeline. ``name`` is its key in ``report.json``, such as ``key_value``; ``tables`` are
     its tables' comparisons; ``freshness`` is None where nothing changed; ``stages`` are the seconds that each stage
-    took of some of the changes, by what these are called and by the stage, as ``waterfall.profile`` gives them;
-    ``arrivals`` are the changes of each table by the second of the workload, as ``waterfall.arrivals`` gives them."""
+    took of some of the changes, by what these are called and by the stage, as ``waterfall.profile`` gives them."""
 
     name: str
     tables: Sequence[TableComparison]
     freshness: Freshness | None = None
     workload: Workload | None = None
     stages: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    arrivals: Mapping[str, Mapping[float, int]] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -155,8 +152,7 @@ class DemoRun:
     """What a run showed.
 
     ``seconds`` is the time that each phase took, ``lake_orders`` are the live rows of the lake's orders,
-    ``memory_bytes`` is the largest memory of each part, ``peak_memory_bytes`` that of all at one time, ``cores`` are
-    those that others than the relational writer took under the workload, None where that was not measured,
+    ``memory_bytes`` is the largest memory of each part, ``peak_memory_bytes`` that of all at one time,
     ``loop_seconds`` is the time of the fixed loop on the machine,
     ``top_customers_before`` are the customers with the most revenue before the workload, and ``update`` is None where
     nothing was deployed under it. What was on its way during the update does not count in the pipelines' freshness.
@@ -170,7 +166,6 @@ class DemoRun:
     peak_memory_bytes: int = 0
     top_customers_before: Sequence[str] = ()
     update: UpdateUnderLoad | None = None
-    cores: Cores | None = None
 
     @property
     def tables(self) -> list[TableComparison]:
@@ -222,12 +217,10 @@ def _document(run: DemoRun, customers: Sequence[CustomerRevenue]) -> dict[str, A
             for pipeline in run.pipelines
             if pipeline.stages
         },
-        "arrivals_by_pipeline": {pipeline.name: pipeline.arrivals for pipeline in run.pipelines if pipeline.arrivals},
         "seconds": dict(run.seconds),
         "loop_seconds": round(run.loop_seconds, 2),
         "memory_bytes": dict(run.memory_bytes),
         "peak_memory_bytes": run.peak_memory_bytes,
-        "cores": asdict(run.cores) if run.cores else None,
         "update_under_load": {name: round(value, 3) for name, value in asdict(run.update).items()}
         if run.update
         else None,

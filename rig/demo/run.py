@@ -24,10 +24,9 @@ from headwater.paths import BUILD, CONTRACTS, RUN
 from headwater.verify import TableComparison, read_live_table
 from rig import fixed_loop
 from rig.demo import report
-from rig.demo.cores import taken_beside
 from rig.demo.freshness import PublishedInstants
 from rig.demo.memory import MemoryWatch
-from rig.demo.waterfall import Passed, arrivals, passed_kinesis, passed_s3, profile
+from rig.demo.waterfall import Passed, passed_kinesis, passed_s3, profile
 from rig.local.key_value import WINDOW_SECONDS, KeyValuePipeline
 from rig.local.pipeline import Pipeline
 from rig.samples import dynamodb_tables, orders, orders_workload
@@ -133,11 +132,7 @@ def run(
             say(f"The lake holds {before.num_rows:,} orders and {loaded:,} DynamoDB items.")
             say(f"The customers with the most revenue are {', '.join(leaders)}.")
             workload_began = time.time()
-            with (
-                phases.measure("workload"),
-                announce(_workload_text(key_value, plan)),
-                taken_beside(relational.writer.pid) as cores,
-            ):
+            with phases.measure("workload"), announce(_workload_text(key_value, plan)):
                 orders_summary, items_summary = _run_workloads(relational, key_value, plan, say)
             say(f"  {orders_summary.transactions:,} transactions, {items_summary.changes:,} item changes")
             with phases.measure("drain"), announce("Waiting for the last change to reach the lake"):
@@ -152,8 +147,8 @@ def run(
                 relational.aws.client("kinesis"), key_value.streams, instants, workload_began, key_value.commits()
             )
             both = (
-                pipeline_run("relational", compared, changes, orders_summary, workload_began),
-                pipeline_run("key_value", compared_items, items, items_summary, workload_began),
+                pipeline_run("relational", compared, changes, orders_summary),
+                pipeline_run("key_value", compared_items, items, items_summary),
             )
             report.build(
                 output,
@@ -164,7 +159,6 @@ def run(
                     loop_seconds=fixed_loop.seconds(),
                     memory_bytes=memory.peak,
                     top_customers_before=leaders,
-                    cores=cores,
                 ),
             )
         if keep is not None:
@@ -177,10 +171,8 @@ def pipeline_run(
     tables: Sequence[TableComparison],
     changes: Mapping[str, Sequence[Passed]],
     workload: report.Workload,
-    began: float,
 ) -> report.PipelineRun:
-    """What a report tells of a pipeline whose workload began then, in epoch seconds: ``changes`` are those of each
-    table."""
+    """What a report says of a pipeline. ``changes`` has the changes of each table."""
     every = [change for of_table in changes.values() for change in of_table]
     return report.PipelineRun(
         name,
@@ -188,7 +180,6 @@ def pipeline_run(
         report.Freshness.of([change.seconds for change in every]),
         workload,
         profile(every),
-        {table: arrivals(of_table, began) for table, of_table in changes.items()},
     )
 
 

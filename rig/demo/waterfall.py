@@ -9,7 +9,6 @@ import math
 from abc import ABC, abstractmethod
 from base64 import b64decode
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -182,12 +181,6 @@ def _told(commits: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], AtWrite
 def _after_last_read(cursor: int) -> float:
     """The first sequence number that may not have been read; a cursor of Kinesis has the last one that was."""
     return math.inf if cursor == READ_TO_END else cursor + 1
-
-
-def arrivals(changes: Sequence[Passed], since: float) -> dict[float, int]:
-    """How many of the changes were committed in the source in each tenth of a second after ``since`` in which there
-    were any, by the seconds since then."""
-    return dict(sorted(Counter(round(change.source - since, 1) for change in changes).items()))
 
 
 class _Readable:

@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 from headwater import cli
 from headwater.commands.cost import read_estimate
 from headwater.definitions.connectors import OFFSET_TOPIC
-from headwater.deployment import cost, region_prices
+from headwater.deployment import cost
+from headwater.deployment.prices import read_prices
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 from headwater.lake.metrics import COMPARISONS, FRESHNESS
+from headwater.paths import ROOT
 
 REGION = "eu-central-1"
 
@@ -26,14 +28,14 @@ def deployment(**resources: tuple[str, dict[str, Any]]) -> Deployment:
 
 
 def quantities(**resources: tuple[str, dict[str, Any]]) -> dict[str, float]:
-    """The quantity of every item."""
-    return {line.item: line.quantity for line in cost.estimate(deployment(**resources), "dev").lines}
+    """The quantity of every item. Each item has a price."""
+    estimated = cost.estimate(deployment(**resources), "dev")
+    assert estimated.unknown == {}
+    return {line.item: line.quantity for line in estimated.lines}
 
 
 def price(name: str) -> float:
-    prices = region_prices.read(REGION)
-    assert prices is not None
-    return prices.prices[name].price
+    return read_prices().prices[name].price
 
 
 def test_a_resource_costs_its_quantity_times_the_price_of_the_region() -> None:
@@ -169,18 +171,18 @@ def test_what_has_no_price_is_named_and_left_out_of_the_total() -> None:
         "Secret": ("AWS::SecretsManager::Secret", {}),
     }
     here = cost.estimate(deployment(**resources), "dev")
-    assert here.unknown == {"p4d.24xlarge": "lake:Large"}
+    (hours,) = (line for line in here.lines if line.item == "hours")
+    assert here.unknown == {"p4d.24xlarge": hours}
+    assert (hours.resource, hours.unit, hours.price, hours.cost) == ("lake:Large", "hour", None, 0)
+    assert here.total == pytest.approx(price("secret_month") + cost.assumed("ebs_root_gb") * price("ebs_gb_month"))
     assert here.document()["unknown"] == ["p4d.24xlarge"]
 
 
-def test_a_region_without_prices_has_an_estimate_of_what_is_used() -> None:
-    resources = {name: {"Type": "AWS::SecretsManager::Secret"} for name in ("One", "Two")}
-    elsewhere = cost.estimate(Deployment({"headwater-dev-lake": {"Resources": resources}}, "eu-west-1"), "dev")
-    assert (elsewhere.prices, elsewhere.total, elsewhere.unknown) == (None, 0, {"secret_month": "lake:One"})
-    assert [(line.resource, line.quantity, line.unit, line.price) for line in elsewhere.lines] == [
-        ("lake:One", 1, "secret-month", None),
-        ("lake:Two", 1, "secret-month", None),
-    ]
+def test_another_region_costs_what_the_files_region_does() -> None:
+    templates = {"headwater-dev-lake": {"Resources": {"One": {"Type": "AWS::SecretsManager::Secret"}}}}
+    here, elsewhere = (cost.estimate(Deployment(templates, region), "dev") for region in (REGION, "eu-west-1"))
+    assert elsewhere.total == here.total == price("secret_month")
+    assert elsewhere.document() == here.document() | {"region": "eu-west-1", "prices_region": REGION}
 
 
 def test_differences_are_the_greatest_first_and_name_what_came_and_went() -> None:
@@ -190,14 +192,6 @@ def test_differences_are_the_greatest_first_and_name_what_came_and_went() -> Non
         ("went", 5.0, 0.0),
         ("grew", 1.0, 3.0),
     ]
-
-
-def test_every_price_of_the_region_says_where_it_is_from_and_of_when() -> None:
-    prices = region_prices.read(REGION)
-    assert prices is not None
-    for name in prices.prices:
-        assert prices.source(name).startswith("https://"), name
-        assert re.match(r"20\d\d-[01]\d", prices.date(name)), name
 
 
 def test_every_assumption_says_what_it_is_of() -> None:
@@ -233,7 +227,8 @@ def run(*arguments: str) -> str:
 def test_the_command_prints_resources_items_and_the_total(assembly: Path) -> None:
     out = run("dev", "--synthesized", str(assembly))
     assert re.search(r"lake:Secret .* secret .* 1\.00 .* secret-month .* ~?0\.4 .* 0\.40", out)
-    assert "Prices of 2026-11; ~ marks" in out
+    assert f"Prices of {REGION} as of 2026-11; ~ marks" in out
+    assert "there are none" not in out
     assert "aurora_busy_hours = 20" in out
 
 
@@ -248,14 +243,35 @@ def test_the_command_shows_the_difference_to_an_earlier_estimate(assembly: Path,
     assert re.search(r"all +│ +2\.00 +│ +0\.40 +│ +-1\.60", out)
 
 
-def test_the_command_says_which_prices_it_does_not_know_and_what_it_leaves_out(assembly: Path) -> None:
+def test_in_another_region_the_first_line_names_the_prices_region(assembly: Path, tmp_path: Path) -> None:
     manifest = assembly / "manifest.json"
     manifest.write_text(manifest.read_text().replace(REGION, "eu-west-1"))
+    synthesized = ("dev", "--synthesized", str(assembly))
+    document = json.loads(run(*synthesized, "--json"))
+    assert (document["region"], document["prices_region"]) == ("eu-west-1", REGION)
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text(json.dumps(document))
+    for arguments in (synthesized, (*synthesized, "--against", str(earlier))):
+        assert run(*arguments).splitlines()[0] == f"Prices of {REGION}: there are none of eu-west-1."
+
+
+def test_the_command_prints_the_line_that_a_missing_price_needs(assembly: Path, tmp_path: Path) -> None:
+    template = {"Resources": {"Large": {"Type": "AWS::EC2::Instance", "Properties": {"InstanceType": "p4d.24xlarge"}}}}
+    (assembly / "lake.json").write_text(json.dumps(template))
     out = run("dev", "--synthesized", str(assembly))
-    assert re.search(r"lake:Secret .* secret .* 1\.00 .* secret-month .* unknown .* unknown", out)
-    assert re.search(r"Without a price in eu-west-1.*\n +secret_month, for lake:Secret", out)
-    assert "There is no headwater/deployment/prices/eu-west-1.yaml. `headwater prices eu-west-1 --from FOLDER`" in out
-    assert "Prices of" not in out
+    assert re.search(r"lake:Large .* hours .* 730\.00 .* hour .* unknown .* unknown", out)
+    assert "Without a price, and so not in the total:\n  p4d.24xlarge, for lake:Large\n" in out
+    printed = re.search(r"^Add a line .* below `prices:` in (\S+), .*\n(  p4d.*\n)", out, re.MULTILINE)
+    assert printed is not None
+    shipped = (ROOT / printed[1]).read_text()
+    filled = printed[2].replace("price: …", "price: 32.5").replace("…", "aws.amazon.com/").replace("YYYY-MM", "2026-11")
+    completed = tmp_path / "prices.yaml"
+    completed.write_text(shipped + filled)
+    assert cost.estimate(Deployment.read(assembly, "dev"), "dev", completed).unknown == {}
+
+
+def test_the_command_says_what_it_leaves_out(assembly: Path) -> None:
+    out = run("dev", "--synthesized", str(assembly))
     assert "Not in the estimate:" in out
     assert "AWS Support, and taxes" in out
 
