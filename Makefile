@@ -33,7 +33,7 @@ setup: ## Set up .venv and node_modules (takes minutes once, then a moment)
 	@tools/setup
 
 assets: setup ## Make what goes to S3: jars, plugins, the PySpark package, the contracts (under build/)
-	@$(BIN)/headwater assets
+	@$(BIN)/headwater dev assets
 
 sbom: assets ## List all that ships, with versions, hashes and licences, in build/sbom.cdx.json (CycloneDX)
 	@$(BIN)/headwater sbom
@@ -84,11 +84,11 @@ cost: assets ## Estimate what ENV=dev costs per month (AGAINST=FILE: compare wit
 
 diff: assets ## Show what a deploy of ENV=dev would change; without credentials, what differs from the baselines
 	@$(CDK) synth --quiet
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater review synthesized $(ENV)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater dev review synthesized $(ENV)
 
 baselines: setup ## Write reviewed/baselines/ from the stacks, for review, and the pages made from them
 	@$(BIN)/pytest --quiet tests/synth/test_baselines.py -k as_their_baselines --update-baselines
-	@$(BIN)/headwater reference
+	@$(BIN)/headwater dev reference
 
 deploy: assets ## Deploy the stacks of ENV=dev; where data is kept, protect them once they are complete
 	@$(CDK) synth --quiet
@@ -98,7 +98,7 @@ destroy: assets ## Delete the stacks of ENV=dev, and their data where two settin
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater destroy $(ENV)
 
 reference: setup ## Write the pages of docs/reference that are made from the baselines and from the code
-	@$(BIN)/headwater reference
+	@$(BIN)/headwater dev reference
 
 # Not --quiet: it would keep --strict from counting warnings.
 site: build/site-tools/stamp ## Build the documentation's site in build/site; a link that leads nowhere fails it
@@ -116,7 +116,7 @@ requests: assets ## Record in reviewed/rights/ which rights the local run asks f
 	@HEADWATER_RECORD_REQUESTS=1 $(BIN)/pytest tests/local/test_rights.py
 
 bench: assets ## Measure commits beside others', drain, decoding and freshness (QUICK=1: commits and decoding)
-	@$(BIN)/headwater bench $(if $(QUICK),--quick)
+	@$(BIN)/headwater dev bench $(if $(QUICK),--quick)
 
 soak: assets ## Draw ten thousand histories of keys, then run the demo under load for half an hour (SECONDS=N)
 	@$(BIN)/pytest -v --numprocesses 2 --dist loadgroup tests/lake/test_histories.py --key-histories 10000 --turns 4 \
@@ -144,10 +144,10 @@ lock: ## Upgrade the locked Python packages, the locks of Node's packages and th
 	@$(COMPILE) requirements.in -c build/lock/all.txt -o requirements.txt
 	@$(COMPILE) requirements-dev.in -c build/lock/all.txt -o requirements-dev.txt
 	@$(COMPILE) --upgrade requirements-docs.in -o requirements-docs.txt
-	@$(COMPILE) --upgrade local_aws/requirements.in -o local_aws/requirements.txt
+	@$(COMPILE) --upgrade rig/emulator/requirements.in -o rig/emulator/requirements.txt
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only --no-audit --no-fund
-	@PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix local_aws install --package-lock-only --no-audit --no-fund
-	@$(BIN)/headwater jars lock
+	@PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix rig/emulator install --package-lock-only --no-audit --no-fund
+	@$(BIN)/headwater dev jars lock
 
 clean: ## Remove what was built here; .venv and node_modules stay
 	rm -rf build cdk.out connect/target mutants

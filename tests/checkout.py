@@ -31,7 +31,7 @@ class Checkout(checkout.Checkout):
 
     def synthesize(self, environment: str, **variables: str) -> None:
         """Do as `make synth` does."""
-        succeeded(self.run_headwater("assets", **variables))
+        succeeded(self.run_headwater("dev", "assets", **variables))
         succeeded(self.run_cdk(environment, "synth", "--quiet", **variables))
 
     def deploy(self, environment: str = "local", **variables: str) -> subprocess.CompletedProcess[str]:

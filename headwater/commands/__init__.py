@@ -6,6 +6,7 @@ Other packages add verbs by entry points.
 
 import ast
 import importlib
+import shlex
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -15,6 +16,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 from typer.main import get_group
+
+from headwater.errors import UserError
 
 ENTRY_POINTS = "headwater.verbs"
 """The group of the entry points that add verbs. Each has a verb's name and its module; ``VERB.PART`` is a part of a
@@ -41,6 +44,10 @@ _OWN = (
 )
 
 
+_MOVED = {name: f"dev {name}" for name in ("assets", "bench", "jars", "reference", "review")}
+"""What release 0.2 had elsewhere: for one release its error says where it is."""
+
+
 class _Unloaded(TyperCommand):
     """A verb whose module is imported when somebody uses the verb, or asks for its help."""
 
@@ -48,6 +55,16 @@ class _Unloaded(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return load(self.name).make_context(info_name, args, parent, **extra)
+
+
+class _Moved(TyperCommand):
+    """A verb that has another name now."""
+
+    name: str
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        now = shlex.join(["headwater", *_MOVED[self.name].split(), *args])
+        raise UserError(f"headwater {self.name}: found the verb's former name, expected `{now}`")
 
 
 def verbs() -> tuple[str, ...]:
@@ -59,6 +76,8 @@ def add_all(app: typer.Typer) -> None:
     """Add every verb to a command. No verb's module is imported."""
     for verb in verbs():
         app.command(verb, cls=_Unloaded, help=_summary(verb))(lambda: None)
+    for verb in _MOVED:
+        app.command(verb, cls=_Moved, hidden=True)(lambda: None)
 
 
 def load(verb: str) -> Any:

@@ -112,7 +112,7 @@ def _changes(table: str, old: Contract | None, new: Contract | None) -> Iterator
             REFUSED,
             "the contract is gone",
             "its topic or its DynamoDB table, and its Glue table, would be deleted; the lake's files stay",
-            "see docs/reference/contracts.md, Limits, and agree to the losses that `headwater review gate` names",
+            "see docs/reference/contracts.md, Limits, and agree to the losses that `headwater dev review gate` names",
             resources=True,
         )
     elif old is None:
@@ -146,8 +146,8 @@ def _source_changes(old: Contract, new: Contract) -> Iterator[Change]:
             f"{before.database} {before.table} becomes {after.database} {after.table}",
             "the old topic or DynamoDB table would be deleted, and changes between a rename and the deployment are "
             "captured by neither name",
-            "describe a new table; or agree to the losses that `headwater review gate` names, and take the table anew "
-            "with a raised epoch",
+            "describe a new table; or agree to the losses that `headwater dev review gate` names, and take the table "
+            "anew with a raised epoch",
             resources=True,
         )
     for name, unset, what_follows in _SOURCE_SETTINGS:

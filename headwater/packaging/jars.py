@@ -47,7 +47,7 @@ CONNECT_POM = ROOT / "connect" / "pom.xml"
 LOCK = ASSETS_JARS / "jars.lock"
 # The jar that EMR and Glue get.
 HUDI = "hudi-spark3.5-bundle_2.12-1.1.1.jar"
-RENEW = "If the change is meant, renew the lock with `headwater jars lock` and review the difference."
+RENEW = "If the change is meant, renew the lock with `headwater dev jars lock` and review the difference."
 FETCH = "Fetch it with `make assets`."
 
 
@@ -82,14 +82,15 @@ def read_lock(lock: Path = LOCK) -> tuple[Jar, ...]:
     """Read the lock: one ``SHA-256  path  group:artifact:version`` per line, after a line without coordinates for each
     pom. Raises UserError for a lock that is missing or cannot be parsed."""
     if not lock.exists():
-        raise UserError(f"{lock} is missing: restore it, or write it with `headwater jars lock`")
+        raise UserError(f"{lock} is missing: restore it, or write it with `headwater dev jars lock`")
     found = []
     for number, line in enumerate(lock.read_text().splitlines(), start=1):
         match = re.fullmatch(r"([0-9a-f]{64})  (\S+/pom\.xml|\S+\.jar  [^\s:]+:[^\s:]+:[^\s:]+)", line)
         if match is None:
             raise UserError(
                 f"{lock}:{number}: found {line!r}, expected a SHA-256, two blanks and a pom, or a SHA-256, two blanks, "
-                "a jar, two blanks and its group:artifact:version. Restore it, or write it with `headwater jars lock`"
+                "a jar, two blanks and its group:artifact:version. Restore it, or write it with `headwater dev jars "
+                "lock`"
             )
         found.append(Jar(match[1], *match[2].split("  ")))
     return tuple(found)

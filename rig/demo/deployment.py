@@ -113,7 +113,7 @@ class LocalDeployment(ExitStack):
 
     def synthesize(self, checkout: Checkout) -> None:
         """Do as ``make synth`` does."""
-        self._run(checkout, "headwater assets", checkout.headwater("assets"))
+        self._run(checkout, "headwater dev assets", checkout.headwater("dev", "assets"))
         self._run(checkout, "cdk synth", checkout.cdk(ENVIRONMENT, "synth", "--quiet"))
 
     def deploy(self, checkout: Checkout) -> None:

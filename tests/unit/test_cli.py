@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.commands import verbs
+from headwater.commands import module_of, verbs
 from headwater.paths import ROOT
 
 SLOW = {"aws_cdk", "boto3", "botocore", "duckdb", "jsii", "pyarrow", "pyspark"}
@@ -38,7 +38,7 @@ def test_what_needs_no_verb_imports_none(arguments: list[str], tmp_path: Path) -
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
     imported = set(done.stderr.partition("\nImported: ")[2].split())
     assert "headwater.cli" in imported
-    assert imported & (SLOW | {f"headwater.commands.{verb}" for verb in verbs()}) == set()
+    assert imported & (SLOW | {module_of(verb) for verb in verbs()}) == set()
 
 
 def test_a_verb_shows_its_own_help_by_either_option(tmp_path: Path) -> None:
@@ -59,12 +59,20 @@ def test_an_unknown_verb_is_refused_with_a_close_one(tmp_path: Path) -> None:
     assert done.stderr.endswith("Error: No such command 'statsu'. Did you mean 'status'?\n")
 
 
+@pytest.mark.parametrize("verb", ["assets", "bench", "jars", "reference", "review"])
+def test_a_verb_that_has_moved_is_refused_with_its_new_form(verb: str, tmp_path: Path) -> None:
+    done = headwater(verb, "a b", "--like", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"expected `headwater dev {verb} 'a b' --like`" in done.stderr
+    assert headwater("dev", verb, "--help", cwd=tmp_path).returncode == 0
+
+
 def test_a_user_error_is_printed_without_a_traceback_and_ends_with_status_2(tmp_path: Path) -> None:
     program = (
         "import sys; from headwater import cli; from headwater.errors import UserError\n"
         "from headwater.packaging import jars\n"
         "def fail(): raise UserError('found [x], expected [y]: do z')\n"
-        "jars.verify = fail; sys.argv = ['headwater', 'jars', 'verify']; cli.main()"
+        "jars.verify = fail; sys.argv = ['headwater', 'dev', 'jars', 'verify']; cli.main()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 2

@@ -16,6 +16,7 @@ from botocore.exceptions import NoCredentialsError
 from botocore.model import StringShape
 
 from headwater.commands import deploy
+from rig.commands import local
 from headwater.deployment.baselines import parse
 from headwater.deployment.protection import incomplete
 from headwater.deployment.templates import Deployment
@@ -203,5 +204,5 @@ def test_missing_credentials_are_an_error_of_the_user(monkeypatch: pytest.Monkey
 def test_cdk_looks_at_stacks_of_the_local_aws_sooner() -> None:
     # The second timer would end first, unless the first one is CDK's.
     script = "for (const ms of [5000, 2500]) setTimeout(() => { console.log(ms); process.exit() }, ms)"
-    command = [str(Path(sys.executable).with_name("node")), "--require", str(deploy.IMPATIENT), "--eval", script]
+    command = [str(Path(sys.executable).with_name("node")), "--require", str(local.IMPATIENT), "--eval", script]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "5000\n"

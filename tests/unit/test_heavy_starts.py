@@ -43,5 +43,5 @@ def test_a_suite_fails_that_starts_more_than_it_may(tmp_path: Path, most: int) -
 
 
 def test_each_counted_process_has_the_name_that_it_is_counted_by() -> None:
-    code = "".join(path.read_text() for path in (ROOT / "headwater" / "local").glob("*.py"))
+    code = "".join(path.read_text() for path in (ROOT / "rig" / "local").glob("*.py"))
     assert [name for name in KINDS if f'"{name}"' not in code] == []

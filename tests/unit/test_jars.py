@@ -94,7 +94,7 @@ def test_a_file_that_nobody_locked_is_named(build: Path, stranger: str) -> None:
 @pytest.mark.parametrize("pom", POMS)
 def test_a_changed_pom_asks_for_a_new_lock(build: Path, pom: str) -> None:
     (build.parent / pom).write_text("<project><!-- newer --></project>")
-    with pytest.raises(UserError, match=r"pom\.xml is not the one that .* was made from.*headwater jars lock"):
+    with pytest.raises(UserError, match=r"pom\.xml is not the one that .* was made from.*headwater dev jars lock"):
         verify(build)
 
 

@@ -17,7 +17,7 @@ def python_page() -> str:
 
 @pytest.fixture(scope="module")
 def command_page() -> str:
-    return command_line.page(map(commands.load, commands.VERBS))
+    return command_line.page(map(commands.load, commands.verbs()))
 
 
 def test_the_page_of_the_python_api_is_up_to_date(python_page: str) -> None:
@@ -37,7 +37,7 @@ def test_everything_on_the_page_of_the_python_api_has_a_docstring(python_page: s
 
 
 def test_every_verb_has_a_section_without_the_paths_of_a_checkout(command_page: str) -> None:
-    assert set(re.findall(r"^## `headwater ([a-z]+)`$", command_page, re.MULTILINE)) == set(commands.VERBS)
+    assert set(re.findall(r"^## `headwater ([a-z]+)`$", command_page, re.MULTILINE)) == set(commands.verbs())
     assert str(ROOT) not in command_page
     assert str(Path.home()) not in command_page
 

@@ -37,7 +37,7 @@ NOT_IMPORTED = {
 ON_GLUE = {"awsglue"}
 # What the app and the jobs start from; the modules that these import follow.
 ENTRIES = ("app.py", "stacks/*.py", "custom_resources/*.py", "emr_steps/*.py", "glue_scripts/*.py")
-OWN = ("headwater", "stacks", "custom_resources", "emr_steps", "glue_scripts", "tests")
+OWN = ("headwater", "rig", "stacks", "custom_resources", "emr_steps", "glue_scripts", "tests")
 ALL = ("app.py", "tools/prose/*.py", *(f"{folder}/**/*.py" for folder in OWN))
 
 
@@ -72,16 +72,16 @@ def test_the_lock_of_the_site_holds_what_its_list_names() -> None:
 
 
 def test_no_lock_holds_the_address_of_a_registry() -> None:
-    lists = [path for folder in (ROOT, ROOT / "local_aws") for path in folder.glob("requirements*.*")]
+    lists = [path for folder in (ROOT, ROOT / "rig" / "emulator") for path in folder.glob("requirements*.*")]
     assert len(lists) == 8
     for path in lists:
         assert not re.search(r"https?://|--(extra-)?index-url|--find-links", path.read_text()), path
-    for name in ("package-lock.json", "local_aws/package-lock.json"):
+    for name in ("package-lock.json", "rig/emulator/package-lock.json"):
         assert '"resolved"' not in (ROOT / name).read_text(), name
 
 
 def test_every_package_of_node_is_locked_by_a_hash() -> None:
-    for name in ("package-lock.json", "local_aws/package-lock.json"):
+    for name in ("package-lock.json", "rig/emulator/package-lock.json"):
         packages = json.loads((ROOT / name).read_text())["packages"]
         locked = {path: package.get("integrity", "") for path, package in packages.items() if path}
         assert locked
@@ -184,7 +184,9 @@ def _installed() -> Mapping[str, list[str]]:
 
 
 def _files(*globs: str) -> set[Path]:
-    return {path for glob in globs for path in ROOT.glob(glob)}
+    # The emulator has an environment and a list of its own.
+    elsewhere = ROOT / "rig" / "emulator"
+    return {path for glob in globs for path in ROOT.glob(glob) if path.parent != elsewhere}
 
 
 def _normalized(name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from headwater.commands import verbs
 from headwater.commands.sbom import SBOM
 from headwater.deployment import environment
 from headwater.deployment.review_comment import marker, render
@@ -170,7 +171,7 @@ def test_every_environment_is_synthesized_and_compared(workflow: dict[str, Any])
     review = workflow["jobs"]["review"]
     assert sorted(review["strategy"]["matrix"]["environment"]) == environment.on_aws(CONFIG)
     commands = "\n".join(step.get("run", "") for step in review["steps"])
-    for command in ("make synth", *(f"headwater {verb}" for verb in ("review diff", "review gate", "cost"))):
+    for command in ("make synth", *(f"headwater {verb}" for verb in ("dev review diff", "dev review gate", "cost"))):
         assert command in commands
     [upload] = [step for step in review["steps"] if "upload-artifact" in step.get("uses", "")]
     assert upload["with"] == {"name": "review-${{ matrix.environment }}", "path": f"{review['env']['REVIEW']}/"}
@@ -180,9 +181,9 @@ def test_every_target_and_every_command_exists(workflow: dict[str, Any]) -> None
     runs = "\n".join(step.get("run", "") for _, step in _steps(workflow))
     made = {word for line in re.findall(r"^make (.*)$", runs, re.MULTILINE) for word in line.split() if "=" not in word}
     assert {"setup", "assets", "synth", "test", "rest"} <= made <= _targets()
-    verbs = set(re.findall(r"bin/headwater ([a-z]+)", runs))
-    assert verbs
-    assert verbs <= set(verbs())
+    used = set(re.findall(r"bin/headwater ([a-z]+)", runs))
+    assert used
+    assert used <= set(verbs())
 
 
 def test_every_test_that_the_makefile_names_exists() -> None:
