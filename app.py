@@ -5,8 +5,8 @@ import sys
 import aws_cdk as cdk
 
 from headwater.contract.reading import read_contracts
-from headwater.deployment import environment
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment import model as environment
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import BUILD, CONFIG, CONTRACTS, ROOT
 from stacks import application

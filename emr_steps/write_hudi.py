@@ -11,26 +11,26 @@ import sys
 from functools import partial
 
 from headwater.contract.model import Contract
-from headwater.lake import job
-from headwater.lake.copy_backfill import CopyBackfill
-from headwater.lake.copy_requests import COPY
-from headwater.lake.debezium_decoder import kept_decoder, rest_form
-from headwater.lake.expire import Expire
-from headwater.lake.expire_requests import EXPIRE
-from headwater.lake.fill import Fill
-from headwater.lake.fill_requests import FILL
-from headwater.lake.forget import Forget
-from headwater.lake.forget_requests import FORGET
-from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
-from headwater.lake.job import CommitNext, Job
-from headwater.lake.landed_changes import LandedChanges
-from headwater.lake.landed_warm_up import warm_up
-from headwater.lake.landing import Landing
-from headwater.lake.replay import Replay
-from headwater.lake.replay_requests import REPLAY
-from headwater.lake.requested_work import MakeWork, RequestedWork
-from headwater.lake.requests import Requests
-from headwater.lake.upkeep import expiry
+from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
+from headwater.lake.decoding.debezium_decoder import kept_decoder, rest_form
+from headwater.lake.job import loop as job
+from headwater.lake.job.landed_changes import LandedChanges
+from headwater.lake.job.landed_warm_up import warm_up
+from headwater.lake.job.loop import CommitNext, Job
+from headwater.lake.job.upkeep import expiry
+from headwater.lake.requests.copy_backfill import CopyBackfill
+from headwater.lake.requests.copy_requests import COPY
+from headwater.lake.requests.expire import Expire
+from headwater.lake.requests.expire_requests import EXPIRE
+from headwater.lake.requests.fill import Fill
+from headwater.lake.requests.fill_requests import FILL
+from headwater.lake.requests.forget import Forget
+from headwater.lake.requests.forget_requests import FORGET
+from headwater.lake.requests.protocol import Requests
+from headwater.lake.requests.replay import Replay
+from headwater.lake.requests.replay_requests import REPLAY
+from headwater.lake.requests.requested_work import MakeWork, RequestedWork
+from headwater.lake.sources.landing import Landing
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:

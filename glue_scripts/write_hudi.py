@@ -27,25 +27,26 @@ from pyspark.sql import DataFrame
 from headwater.contract.masks import needed_key, read_key
 from headwater.contract.model import Contract
 from headwater.errors import UserError
-from headwater.lake import job, streamed_warm_up
-from headwater.lake.backfill import Backfill
-from headwater.lake.backfill_requests import BACKFILL
-from headwater.lake.dynamodb_decoder import kept_decoder, rest_form
-from headwater.lake.expire import Expire
-from headwater.lake.expire_requests import EXPIRE
-from headwater.lake.fill import Fill
-from headwater.lake.fill_requests import FILL
-from headwater.lake.forget import Forget
-from headwater.lake.forget_requests import FORGET
-from headwater.lake.idle_pause import REQUESTS_PAUSE, IdlePause
-from headwater.lake.job import CommitNext, Job
-from headwater.lake.kinesis import LATEST, TRIM_HORIZON, KinesisStream
-from headwater.lake.replay import Replay
-from headwater.lake.replay_requests import REPLAY
-from headwater.lake.requested_work import MakeWork, RequestedWork
-from headwater.lake.requests import Requests
-from headwater.lake.streamed_changes import StreamedChanges
-from headwater.lake.upkeep import Upkeep
+from headwater.lake.base.idle_pause import REQUESTS_PAUSE, IdlePause
+from headwater.lake.decoding.dynamodb_decoder import kept_decoder, rest_form
+from headwater.lake.job import loop as job
+from headwater.lake.job import streamed_warm_up
+from headwater.lake.job.loop import CommitNext, Job
+from headwater.lake.job.streamed_changes import StreamedChanges
+from headwater.lake.job.upkeep import Upkeep
+from headwater.lake.requests.backfill import Backfill
+from headwater.lake.requests.backfill_requests import BACKFILL
+from headwater.lake.requests.expire import Expire
+from headwater.lake.requests.expire_requests import EXPIRE
+from headwater.lake.requests.fill import Fill
+from headwater.lake.requests.fill_requests import FILL
+from headwater.lake.requests.forget import Forget
+from headwater.lake.requests.forget_requests import FORGET
+from headwater.lake.requests.protocol import Requests
+from headwater.lake.requests.replay import Replay
+from headwater.lake.requests.replay_requests import REPLAY
+from headwater.lake.requests.requested_work import MakeWork, RequestedWork
+from headwater.lake.sources.kinesis import LATEST, TRIM_HORIZON, KinesisStream
 
 
 class TableWork(NamedTuple):

@@ -10,9 +10,9 @@ from constructs import Construct
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings, verified_by
-from headwater.deployment import rds_authority
-from headwater.deployment.environment import Aurora, CreatedTables, Environment
-from headwater.deployment.key_value_names import key_value_names
+from headwater.environment import rds_authority
+from headwater.environment.key_value_names import key_value_names
+from headwater.environment.model import Aurora, CreatedTables, Environment
 from headwater.errors import UserError
 from headwater.paths import ROOT
 from stacks import nag

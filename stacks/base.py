@@ -10,8 +10,8 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from headwater.deployment.environment import Environment
-from headwater.deployment.protection import UNPROTECTED
+from headwater.environment.model import Environment
+from headwater.environment.protection import UNPROTECTED
 from stacks.nag import Reason, acknowledge_wildcard
 
 
@@ -155,7 +155,7 @@ def properties_text(values: Mapping[str, str]) -> str:
 
 
 def log_retention(days: int) -> logs.RetentionDays:
-    """CDK's name of a retention in days, one of ``headwater.deployment.environment.LOG_DAYS``."""
+    """CDK's name of a retention in days, one of ``headwater.environment.model.LOG_DAYS``."""
     words = {
         7: "ONE_WEEK", 14: "TWO_WEEKS", 30: "ONE_MONTH", 60: "TWO_MONTHS", 90: "THREE_MONTHS", 120: "FOUR_MONTHS",
         150: "FIVE_MONTHS", 180: "SIX_MONTHS", 365: "ONE_YEAR", 400: "THIRTEEN_MONTHS", 545: "EIGHTEEN_MONTHS",

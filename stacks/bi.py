@@ -13,7 +13,7 @@ from headwater.contract.model import Contract
 from headwater.definitions.dashboard import REVENUE_COLUMNS, charts
 from headwater.definitions.named_queries import ORDERS, revenue_sql
 from headwater.definitions.published_view import published_view_name
-from headwater.deployment.environment import Bi, Environment
+from headwater.environment.model import Bi, Environment
 from headwater.errors import UserError
 from stacks.base import HeadwaterStack
 from stacks.lake import LakeStack

@@ -18,7 +18,7 @@ from constructs import Construct
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors, left_slot
 from headwater.definitions.connectors import CaptureSettings
-from headwater.deployment.environment import Environment
+from headwater.environment.model import Environment
 from stacks.assets import Assets
 from stacks.base import HeadwaterStack, grant_pass_role, properties_text
 from stacks.lake import LakeStack

@@ -13,8 +13,8 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from headwater.definitions.order_database import APP_ROLE, CDC_ROLE, READER_ROLE
-from headwater.deployment import rds_authority
-from headwater.deployment.environment import Aurora, Environment
+from headwater.environment import rds_authority
+from headwater.environment.model import Aurora, Environment
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 from stacks.network import NetworkStack

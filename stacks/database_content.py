@@ -14,7 +14,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct, IDependable
 
 from headwater.definitions.order_database import CDC_ROLE, ORDERS_SPAN, REPAIR, content_statements
-from headwater.deployment.environment import Environment
+from headwater.environment.model import Environment
 from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack
 from stacks.database import AWKWARD_CHARACTERS, DatabaseStack

@@ -6,7 +6,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from headwater.deployment.environment import Environment, Peering
+from headwater.environment.model import Environment, Peering
 from stacks.base import HeadwaterStack
 from stacks.network import NetworkStack
 

@@ -14,10 +14,10 @@ from constructs import Construct
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions.connectors import CaptureSettings, table_topics
-from headwater.deployment import allow_lists, node_memory
-from headwater.deployment.environment import WEB_APPLICATIONS, Environment
-from headwater.lake.announcements import event_source
-from headwater.lake.metrics import NAMESPACE
+from headwater.environment import allow_lists, node_memory
+from headwater.environment.model import WEB_APPLICATIONS, Environment
+from headwater.lake.base.announcements import event_source
+from headwater.lake.base.metrics import NAMESPACE
 from headwater.packaging import python_archives
 from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack, grant_pass_role

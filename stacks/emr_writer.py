@@ -14,7 +14,7 @@ from constructs import Construct
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import spark_settings
 from headwater.definitions.connectors import NO_DATA
-from headwater.deployment.environment import Environment
+from headwater.environment.model import Environment
 from stacks.assets import Assets, fetch_arns
 from stacks.base import HeadwaterStack
 from stacks.emr import ENVIRONMENT_TAG, PYTHON, EmrStack

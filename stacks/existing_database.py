@@ -16,7 +16,7 @@ from constructs import IDependable
 
 from headwater.contract.model import Contract
 from headwater.definitions.connectors import SLOT
-from headwater.deployment.environment import ExistingDatabase, Monitored
+from headwater.environment.model import ExistingDatabase, Monitored
 from stacks.assets import Assets
 from stacks.base import HeadwaterStack
 from stacks.database_peering import DatabasePeeringStack

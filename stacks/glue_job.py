@@ -17,9 +17,9 @@ from constructs import Construct
 
 from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
 from headwater.definitions import spark_settings
-from headwater.deployment.environment import Environment
-from headwater.lake.announcements import event_source
-from headwater.lake.metrics import NAMESPACE
+from headwater.environment.model import Environment
+from headwater.lake.base.announcements import event_source
+from headwater.lake.base.metrics import NAMESPACE
 from stacks.assets import Assets, NamedFile, grant_fetch
 from stacks.base import HeadwaterStack
 from stacks.key_value_sources import KeyValueSources

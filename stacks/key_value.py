@@ -13,8 +13,8 @@ from constructs import Construct
 
 from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.definitions.dynamodb_table import key_attributes
-from headwater.deployment.environment import CreatedTables, Environment
-from headwater.deployment.key_value_names import KeyValueNames, key_value_names
+from headwater.environment.key_value_names import KeyValueNames, key_value_names
+from headwater.environment.model import CreatedTables, Environment
 from stacks.base import HeadwaterStack
 from stacks.key_value_sources import KeyValueSources
 from stacks.nag import Reason, acknowledge

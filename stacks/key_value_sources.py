@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from aws_cdk import aws_iam as iam
 
 from headwater.contract.model import Contract
-from headwater.deployment.key_value_names import KeyValueNames
+from headwater.environment.key_value_names import KeyValueNames
 from stacks.base import HeadwaterStack
 
 

@@ -18,9 +18,9 @@ from headwater.definitions.exports import COPIES, COPY_DAYS, EXPORTS
 from headwater.definitions.history_queries import history_statements, history_views
 from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.definitions.published_view import View, published_view
-from headwater.deployment.environment import Environment
-from headwater.deployment.expiries import OLDER_VERSION_DAYS
-from headwater.lake.erased_keys import FOLDER as FORGOTTEN
+from headwater.environment.expiries import OLDER_VERSION_DAYS
+from headwater.environment.model import Environment
+from headwater.lake.table.erasure.keys import FOLDER as FORGOTTEN
 from stacks.base import HeadwaterStack
 from stacks.hudi_table import catalog_view, hudi_table
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard

@@ -29,9 +29,9 @@ from headwater.definitions.connectors import (
     source_name,
     table_topics,
 )
-from headwater.deployment.environment import Environment
-from headwater.lake import metrics
-from headwater.lake.announcements import FAILING, INCOMPLETE, RECOVERED, UPKEEP_FAILING, event_source
+from headwater.environment.model import Environment
+from headwater.lake.base import metrics
+from headwater.lake.base.announcements import FAILING, INCOMPLETE, RECOVERED, UPKEEP_FAILING, event_source
 from stacks.base import HeadwaterStack
 from stacks.connect import ConnectStack
 from stacks.emr import EmrStack

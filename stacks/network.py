@@ -8,7 +8,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import custom_resources as custom
 from constructs import Construct
 
-from headwater.deployment.environment import Environment
+from headwater.environment.model import Environment
 from stacks.base import HeadwaterStack
 from stacks.look_up import look_up
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard

@@ -11,7 +11,7 @@ from aws_cdk import aws_msk as msk
 from constructs import Construct
 
 from headwater.definitions.connectors import OFFSET_TOPIC, broker_config
-from headwater.deployment.environment import Environment
+from headwater.environment.model import Environment
 from stacks.base import HeadwaterStack, properties_text
 from stacks.nag import Reason, acknowledge_wildcard
 from stacks.network import NetworkStack

@@ -15,7 +15,7 @@ from aws_cdk import custom_resources as custom
 from constructs import Construct
 
 from headwater.definitions.connectors import OFFSET_TOPIC, topic_config
-from headwater.deployment.environment import Environment
+from headwater.environment.model import Environment
 from stacks.base import HeadwaterStack
 from stacks.look_up import look_up
 from stacks.nag import Reason, acknowledge

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote
 from xml.etree import ElementTree
 
-from headwater.deployment.rights import Right
 from headwater.errors import UserError
+from headwater.review.rights import Right
 from tests.aws_recorder import Request
 
 # Services whose requests name their operation in a header, as PREFIX.Operation.

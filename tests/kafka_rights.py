@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from headwater.deployment.rights import Right
+from headwater.review.rights import Right
 from rig.local.kafka import USER
 
 AUTHORIZER = {

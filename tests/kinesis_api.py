@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.lake.kinesis import LATEST, TRIM_HORIZON
+from headwater.lake.sources.kinesis import LATEST, TRIM_HORIZON
 
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/accounts"
 SHARDS_PER_PAGE = 2

@@ -112,7 +112,9 @@ def _run(checkout: Checkout, tests: Sequence[str], log: Path) -> int:
         command = [sys.executable, "-m", "pytest", "--exitfirst", "-p", "no:cacheprovider", *tests]
         # Jars and the package that runs in AWS are made of the changed code. Unit tests need neither.
         if not _is_unit(tests):
-            assets = process_groups.run("assets", checkout.headwater("dev", "assets"), log, environment, checkout.folder)
+            assets = process_groups.run(
+                "assets", checkout.headwater("dev", "assets"), log, environment, checkout.folder
+            )
             if assets:
                 raise UserError(f"`headwater dev assets` failed. Its log is {log}")
     return process_groups.run("the run", command, log, environment, checkout.folder)

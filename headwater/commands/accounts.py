@@ -15,12 +15,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import sources
 from headwater.console import announce
-from headwater.deployment.baselines import CDK
-from headwater.deployment.environment import Environment
-from headwater.deployment.protection import statuses_of_stacks
+from headwater.environment.model import Environment
+from headwater.environment.protection import statuses_of_stacks
 from headwater.errors import UserError
 from headwater.packaging import shipped
 from headwater.paths import ROOT, SYNTHESIZED
+from headwater.review.baselines import CDK
 
 ENTRY_POINTS = "headwater.accounts"
 """The group of the entry points that provide an account. The one named ``local`` is called with the environment."""

@@ -20,12 +20,13 @@ from headwater.contract.model import DYNAMODB, Contract, lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.definitions.exports import COPIES, COPY_DAYS
 from headwater.errors import UserError
-from headwater.lake import backfill_requests, copy_requests, table_copy
-from headwater.lake.data_files import DataFile
-from headwater.lake.dynamodb_export import Export
-from headwater.lake.requests import Requests, Status
-from headwater.lake.requests import withdraw as withdraw_request
-from headwater.lake.table_copy import TableCopy
+from headwater.lake.requests import backfill_requests, copy_requests
+from headwater.lake.requests.protocol import Requests, Status
+from headwater.lake.requests.protocol import withdraw as withdraw_request
+from headwater.lake.sources import table_copy
+from headwater.lake.sources.data_files import DataFile
+from headwater.lake.sources.dynamodb_export import Export
+from headwater.lake.sources.table_copy import TableCopy
 from headwater.order_database import copying
 from headwater.paths import CONTRACTS
 

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from headwater.console import say
-from headwater.deployment import policies, reachability, rights
-from headwater.deployment.templates import Deployment
 from headwater.packaging import shipped
 from headwater.paths import SYNTHESIZED
+from headwater.review import policies, reachability, rights
+from headwater.review.templates import Deployment
 
 
 def check(

@@ -30,9 +30,9 @@ from headwater.definitions.kinesis_checks import ExpectedStream
 from headwater.definitions.left_slot import unread_slot
 from headwater.definitions.order_database import CDC_ROLE, READER_ROLE
 from headwater.definitions.source_checks import NOTE, PROBLEMS, WARNING, Finding
-from headwater.deployment.environment import Environment, ExistingTables
-from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.key_value_names import KeyValueNames, key_value_names
+from headwater.environment.key_value_names import KeyValueNames, key_value_names
+from headwater.environment.model import Environment, ExistingTables
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, CONTRACTS
 from headwater.verify import load_queries

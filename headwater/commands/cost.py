@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater.deployment import baselines, prices
-from headwater.deployment.cost import Estimate, assumptions, differences, estimate
-from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.templates import Deployment
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, ROOT, SYNTHESIZED
+from headwater.review import baselines, prices
+from headwater.review.cost import Estimate, assumptions, differences, estimate
+from headwater.review.templates import Deployment
 
 
 def cost(
@@ -29,8 +29,8 @@ def cost(
 ) -> None:
     """Estimate what an environment costs per month, resource by resource, from its templates.
 
-    Prices are in headwater/deployment/prices.yaml. They are one region's; the first line says so if yours is another.
-    Assumptions are in headwater/deployment/cost_assumptions.yaml.
+    Prices are in headwater/review/prices.yaml. They are one region's; the first line says so if yours is another.
+    Assumptions are in headwater/review/cost_assumptions.yaml.
     """
     if reviewed is None:
         deployment = Deployment.read(synthesized, name)

@@ -9,12 +9,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from headwater.commands import accounts
 from headwater.commands.accounts import Account
 from headwater.console import say
-from headwater.deployment.environment import Environment
-from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.protection import UNPROTECTED, incomplete
-from headwater.deployment.templates import Deployment
+from headwater.environment.model import Environment
+from headwater.environment.protection import UNPROTECTED, incomplete
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, SYNTHESIZED
+from headwater.review.templates import Deployment
 
 
 def deploy(

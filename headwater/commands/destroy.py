@@ -13,11 +13,11 @@ from headwater.commands.accounts import Account
 from headwater.console import say
 from headwater.definitions.connectors import SLOT
 from headwater.definitions.left_slot import COST, DROP_STATEMENT, parameter
-from headwater.deployment.environment import Environment, ExistingDatabase
-from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.templates import Deployment
+from headwater.environment.model import Environment, ExistingDatabase
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, SYNTHESIZED
+from headwater.review.templates import Deployment
 
 SLOT_LEFT = 4
 """The status if the stacks are gone and a replication slot is left in an existing database."""

@@ -10,8 +10,8 @@ from botocore.config import Config
 
 from headwater.commands import accounts
 from headwater.contract.reading import read_contracts
-from headwater.deployment.environment import Environment
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.model import Environment
+from headwater.environment.rules import read_environment
 from headwater.operations.deployed import Deployed
 from headwater.paths import CONFIG
 

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import typer
 
 from headwater.console import say
-from headwater.deployment.environment import MAX_EPOCH
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.model import MAX_EPOCH
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG
 from headwater.yaml_files import replace_value

@@ -11,8 +11,8 @@ from headwater.console import say
 from headwater.contract.model import Contract, lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
-from headwater.lake import expire_requests
-from headwater.lake.requests import Requests, Status
+from headwater.lake.requests import expire_requests
+from headwater.lake.requests.protocol import Requests, Status
 from headwater.paths import CONTRACTS
 
 

@@ -8,9 +8,9 @@ import typer
 from headwater.commands import lakes
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
-from headwater.lake import fill_requests
-from headwater.lake.requests import Requests
-from headwater.lake.requests import withdraw as withdraw_request
+from headwater.lake.requests import fill_requests
+from headwater.lake.requests.protocol import Requests
+from headwater.lake.requests.protocol import withdraw as withdraw_request
 from headwater.paths import CONTRACTS
 
 

@@ -23,20 +23,21 @@ from headwater.console import say
 from headwater.contract.model import DYNAMODB, HISTORY_ENDING, Contract, lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.definitions.exports import EXPORTS
-from headwater.deployment.environment import Environment
-from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.expiries import expiries
+from headwater.environment.expiries import expiries
+from headwater.environment.model import Environment
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.lake import exports_left, forget_requests, table_copy
-from headwater.lake.backfill_requests import BACKFILL
-from headwater.lake.changes import plain_digits
-from headwater.lake.copy_requests import COPY
-from headwater.lake.debezium_decoder import order as order_at_lsn
-from headwater.lake.dynamodb_decoder import order_at_moment
-from headwater.lake.forget_requests import Forgotten, key_values
-from headwater.lake.requests import Requests, Status
-from headwater.lake.s3_uri import key_below, object_uri, split_uri
-from headwater.lake.scanned_export import delete_export
+from headwater.lake.base.s3_uri import key_below, object_uri, split_uri
+from headwater.lake.decoding.changes import plain_digits
+from headwater.lake.decoding.debezium_decoder import order as order_at_lsn
+from headwater.lake.decoding.dynamodb_decoder import order_at_moment
+from headwater.lake.requests import forget_requests
+from headwater.lake.requests.backfill_requests import BACKFILL
+from headwater.lake.requests.copy_requests import COPY
+from headwater.lake.requests.forget_requests import Forgotten, key_values
+from headwater.lake.requests.protocol import Requests, Status
+from headwater.lake.sources import exports_left, table_copy
+from headwater.lake.sources.scanned_export import delete_export
 from headwater.order_database import absence
 from headwater.paths import CONFIG, CONTRACTS
 

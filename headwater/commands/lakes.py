@@ -15,10 +15,10 @@ from headwater.commands.writer_requests import s3_client
 from headwater.contract.masks import read_key
 from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.definitions.connectors import CaptureSettings, topic
-from headwater.deployment.environment import Environment
+from headwater.environment.model import Environment
 from headwater.errors import UserError
-from headwater.lake.landing import Landing
-from headwater.lake.s3_uri import key_below, object_uri, split_uri
+from headwater.lake.base.s3_uri import key_below, object_uri, split_uri
+from headwater.lake.sources.landing import Landing
 from headwater.operations.connectors import lags
 from headwater.operations.database import Query
 from headwater.operations.deployed import Deployed

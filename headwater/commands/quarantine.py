@@ -17,10 +17,11 @@ from headwater.commands.lakes import AnyLake
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
 from headwater.errors import UserError
-from headwater.lake import quarantine, replay_requests
-from headwater.lake.quarantine import BadEntry, Quarantine, QuarantineObject, is_chosen, kind_of
-from headwater.lake.replay_requests import Choice
-from headwater.lake.requests import Requests
+from headwater.lake.base import quarantine
+from headwater.lake.base.quarantine import BadEntry, Quarantine, QuarantineObject, is_chosen, kind_of
+from headwater.lake.requests import replay_requests
+from headwater.lake.requests.protocol import Requests
+from headwater.lake.requests.replay_requests import Choice
 from headwater.paths import CONTRACTS
 
 app = typer.Typer(help="The records that could not be decoded: list, show, replay, drop.", no_args_is_help=True)

@@ -17,8 +17,8 @@ from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.exports import EXPORTS
 from headwater.errors import UserError
-from headwater.lake import scanned_export
-from headwater.lake.left_out import LeftOut
+from headwater.lake.decoding.left_out import LeftOut
+from headwater.lake.sources import scanned_export
 from headwater.order_database import administration, conditions
 from headwater.order_database.conditions import Condition
 from headwater.paths import CONTRACTS

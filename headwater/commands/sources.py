@@ -14,7 +14,7 @@ from headwater.commands.postgresql import PASSWORD_VARIABLE, connected, database
 from headwater.contract.masks import read_key
 from headwater.contract.model import Contract
 from headwater.definitions.order_database import CDC_ROLE, READER_ROLE
-from headwater.deployment.environment import Environment, ExistingDatabase
+from headwater.environment.model import Environment, ExistingDatabase
 from headwater.errors import UserError
 from headwater.verify.postgresql_errors import told
 

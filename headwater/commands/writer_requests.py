@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headwater.errors import UserError
-from headwater.lake import requests as lake_requests
-from headwater.lake.requests import News, Requests, Status
+from headwater.lake.requests import protocol as lake_requests
+from headwater.lake.requests.protocol import News, Requests, Status
 
 ENVIRONMENT = typer.Option(
     "--env",

@@ -11,9 +11,9 @@ from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SLOT
 from headwater.definitions.order_database import CDC_ROLE, published_tables
 from headwater.definitions.published_view import quoted
 from headwater.definitions.source_checks import replica_identity, text_array
-from headwater.deployment.environment import Aurora
+from headwater.environment.model import Aurora
 from headwater.errors import UserError
-from headwater.lake.command_lines import CommandLines
+from headwater.lake.base.command_lines import CommandLines
 from headwater.operations.deployed import Deployed
 from headwater.operations.state import Part, Problem
 

@@ -14,10 +14,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, lake_tables, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
-from headwater.deployment.environment import Environment, ExistingDatabase
-from headwater.deployment.key_value_names import key_value_names
+from headwater.environment.key_value_names import key_value_names
+from headwater.environment.model import Environment, ExistingDatabase
 from headwater.errors import UserError
-from headwater.lake.command_lines import CommandLines
+from headwater.lake.base.command_lines import CommandLines
 
 _NOT_THERE = "ValidationError"
 

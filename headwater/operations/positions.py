@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from headwater.definitions.connectors import SLOT
-from headwater.lake.landing import OffsetCursor
+from headwater.lake.sources.landing import OffsetCursor
 from headwater.operations.database import Query
 from headwater.verify.watch import Reached
 

@@ -10,9 +10,9 @@ from headwater.console import one_line
 from headwater.contract.model import POSTGRESQL, Contract, catalog_names, change_history
 from headwater.definitions import connectors
 from headwater.definitions.published_view import published_view_name
-from headwater.lake import metrics as reported
-from headwater.lake.landing import Landing, LandingGap, Waiting
-from headwater.lake.quarantine import Quarantine
+from headwater.lake.base import metrics as reported
+from headwater.lake.base.quarantine import Quarantine
+from headwater.lake.sources.landing import Landing, LandingGap, Waiting
 from headwater.operations import database, key_value, watched
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric

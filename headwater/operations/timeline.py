@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.lake.progress import NOTED_AS, Progress
-from headwater.lake.s3_uri import split_uri
+from headwater.lake.base.progress import NOTED_AS, Progress
+from headwater.lake.base.s3_uri import split_uri
 
 # Hudi's instants that change what readers see; those that are requested or in flight have another ending.
 _COMPLETED = re.compile(r"/(\d+)\.(commit|deltacommit|replacecommit)$")

@@ -11,9 +11,9 @@ import msgspec
 
 from headwater.console import one_line
 from headwater.errors import UserError
-from headwater.lake import metrics
-from headwater.lake.command_lines import CommandLines
-from headwater.lake.s3_uri import key_below, object_uri, split_uri
+from headwater.lake.base import metrics
+from headwater.lake.base.command_lines import CommandLines
+from headwater.lake.base.s3_uri import key_below, object_uri, split_uri
 from headwater.operations.state import Problem
 
 _FOLDER = "_verify"

@@ -12,7 +12,7 @@ from headwater.paths import BUILD, ROOT
 REQUIREMENTS = ROOT / "requirements.txt"
 AARCH64, X86_64 = "aarch64", "x86_64"
 PLATFORMS = (AARCH64, X86_64)
-# What EMR's writer and Glue's jobs run; headwater/deployment/allow_lists.yaml holds their releases to it.
+# What EMR's writer and Glue's jobs run; headwater/environment/allow_lists.yaml holds their releases to it.
 PYTHON = "3.11"
 
 

@@ -28,11 +28,11 @@ from headwater.console import Announce
 from headwater.contract.model import Contract
 from headwater.definitions import spark_settings
 from headwater.definitions.glue_table import table_input
-from headwater.deployment import cost
-from headwater.deployment.prices import read_prices
 from headwater.folder_lock import claimed_empty
 from headwater.packaging import jars
 from headwater.paths import ROOT, RUN
+from headwater.review import cost
+from headwater.review.prices import read_prices
 from headwater.verify import read_lake
 from headwater.waiting import wait_until
 from rig.benchmark import change_log, peers

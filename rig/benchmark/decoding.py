@@ -25,9 +25,9 @@ from pyspark.sql import SparkSession
 from headwater.contract.model import Column, Contract
 from headwater.contract.reading import read_contract
 from headwater.contract.types import Type, parse_type
-from headwater.lake.batches import HeldBatch
-from headwater.lake.changes import ROW_TAGS, Identity, epoch_digits
-from headwater.lake.usual_items import StreamedRecord, UsualItems
+from headwater.lake.decoding.batches import HeldBatch
+from headwater.lake.decoding.changes import ROW_TAGS, Identity, epoch_digits
+from headwater.lake.decoding.usual_items import StreamedRecord, UsualItems
 from headwater.paths import CONTRACTS
 from rig.local import spark as local_spark
 from rig.local.relay import kinesis_data

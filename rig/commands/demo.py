@@ -9,8 +9,8 @@ from rich.console import Console
 
 from headwater.commands.verify import comparison_table
 from headwater.console import announce, keep_running, say
-from headwater.deployment.environment import Environment
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.model import Environment
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.packaging import artifacts
 from headwater.paths import CONFIG

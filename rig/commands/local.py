@@ -17,7 +17,7 @@ from headwater import process_groups
 from headwater.commands import accounts, sources
 from headwater.commands.accounts import ENDPOINT
 from headwater.console import announce, say
-from headwater.deployment.environment import Environment
+from headwater.environment.model import Environment
 from headwater.errors import UserError
 from headwater.log_files import tail
 from headwater.paths import ROOT, SYNTHESIZED

@@ -2,8 +2,9 @@
 
 from headwater import commands
 from headwater.console import say
-from headwater.deployment import reference_pages, schemas
+from headwater.environment import schemas
 from headwater.paths import ROOT
+from headwater.review import reference_pages
 from rig.documentation import command_line, promises, python_api
 
 

@@ -10,11 +10,12 @@ import typer
 from headwater.console import say
 from headwater.contract.evolution import REFUSED, SAFE, Change, changes
 from headwater.contract.reading import read_versions
-from headwater.deployment import baselines, replacements, review_comment
-from headwater.deployment.baselines import CDK
-from headwater.deployment.replacements import Specification
-from headwater.deployment.review_comment import Section
 from headwater.paths import BASELINES, CONTRACTS, ROOT, SYNTHESIZED
+from headwater.review import baselines, replacements
+from headwater.review import comment as review_comment
+from headwater.review.baselines import CDK
+from headwater.review.comment import Section
+from headwater.review.replacements import Specification
 
 app = typer.Typer(help="Compare the baselines of two checkouts: what differs, and what would be lost.")
 

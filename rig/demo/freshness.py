@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.contract.model import Contract
-from headwater.lake.progress import NOTED_AS, Progress
-from headwater.lake.s3_uri import split_uri
+from headwater.lake.base.progress import NOTED_AS, Progress
+from headwater.lake.base.s3_uri import split_uri
 from headwater.verify import Lake
 
 LOOK_SECONDS = 0.5

@@ -19,7 +19,7 @@ from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import CaptureSettings
 from headwater.folder_lock import claimed_empty
-from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS
+from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS
 from headwater.paths import BUILD, CONTRACTS, RUN
 from headwater.verify import TableComparison, read_live_table
 from rig import fixed_loop

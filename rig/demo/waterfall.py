@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.lake.kinesis import READ_TO_END, TRIM_HORIZON, list_shards
-from headwater.lake.s3_uri import split_uri
+from headwater.lake.base.s3_uri import split_uri
+from headwater.lake.sources.kinesis import READ_TO_END, TRIM_HORIZON, list_shards
 from rig.demo.freshness import PublishedInstants
 
 STAGES_TO_S3 = ("source to Debezium", "Debezium to Kafka", "Kafka to S3")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
-from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
+from headwater.lake.sources.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.paths import ROOT
 from headwater.verify import DynamoDbSource, Lake, TableComparison, verify_tables
 from headwater.waiting import PATIENCE_SECONDS, wait_until

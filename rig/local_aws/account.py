@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater import private_files
-from headwater.deployment.environment import LOCAL_ACCOUNT
+from headwater.environment.model import LOCAL_ACCOUNT
 from rig.local import aws
 from rig.local.object_store import ObjectStore
 from rig.local_aws import (

@@ -19,19 +19,19 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from headwater.contract.reading import parse_contract
-from headwater.lake.backfill import Backfill
-from headwater.lake.catalog import Catalog
-from headwater.lake.decoded_frame import decoded_frame, spread
-from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records, kept_decoder
-from headwater.lake.job import Job
-from headwater.lake.progress import Progress
-from headwater.lake.replay import Replay
-from headwater.lake.requested_work import MakeWork, RequestedWork
-from headwater.lake.requests import Request, Requests, Status
-from headwater.lake.scanned_export import Item, write_export
-from headwater.lake.streamed_changes import StreamedChanges
-from headwater.lake.table import HudiTable
-from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
+from headwater.lake.base.progress import Progress
+from headwater.lake.decoding.decoded_frame import decoded_frame, spread
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records, kept_decoder
+from headwater.lake.job.loop import Job
+from headwater.lake.job.streamed_changes import StreamedChanges
+from headwater.lake.requests.backfill import Backfill
+from headwater.lake.requests.protocol import Request, Requests, Status
+from headwater.lake.requests.replay import Replay
+from headwater.lake.requests.requested_work import MakeWork, RequestedWork
+from headwater.lake.sources.scanned_export import Item, write_export
+from headwater.lake.table.catalog import Catalog
+from headwater.lake.table.hudi_table import HudiTable
+from headwater.lake.table.writer import TableWriter, WriterServices, WriterSettings
 from headwater.verify import read_lake, s3_options
 from rig.local.aws import REGION, AwsApi
 from tests.lake.pipeline import BUCKET, HASH_KEY, Leases

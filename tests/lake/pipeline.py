@@ -17,13 +17,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headwater.contract.reading import parse_contract
-from headwater.lake.catalog import Catalog
-from headwater.lake.job import Job
-from headwater.lake.landed_changes import LandedChanges
-from headwater.lake.landing import Landing
-from headwater.lake.lease import Lease
-from headwater.lake.table import HudiTable
-from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
+from headwater.lake.base.lease import Lease
+from headwater.lake.job.landed_changes import LandedChanges
+from headwater.lake.job.loop import Job
+from headwater.lake.sources.landing import Landing
+from headwater.lake.table.catalog import Catalog
+from headwater.lake.table.hudi_table import HudiTable
+from headwater.lake.table.writer import TableWriter, WriterServices, WriterSettings
 from headwater.verify import read_lake, s3_options
 from rig.local.aws import REGION, AwsApi
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.lake.dynamodb_export import Export
-from headwater.lake.kinesis import TRIM_HORIZON
-from headwater.lake.requests import DONE, REFUSED, RUNNING
-from headwater.lake.table import HudiTable
+from headwater.lake.requests.protocol import DONE, REFUSED, RUNNING
+from headwater.lake.sources.dynamodb_export import Export
+from headwater.lake.sources.kinesis import TRIM_HORIZON
+from headwater.lake.table.hudi_table import HudiTable
 from rig.local.aws import AwsApi
 from tests.lake.accounts import ARN, Accounts, change, item
 from tests.lake.pipeline import BUCKET

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions.glue_table import table_input
-from headwater.lake.progress import Progress
-from headwater.lake.table import HudiTable
+from headwater.lake.base.progress import Progress
+from headwater.lake.table.hudi_table import HudiTable
 from headwater.packaging import jars
 from headwater.paths import CONTRACTS
 from rig.local.aws import REGION, AwsApi

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pytest
 
 from headwater.contract.model import EXPIRED, ROW_OPS, Contract, History, change_history, lake_tables
-from headwater.lake.expired_history import ExpiredHistory
-from headwater.lake.requests import DONE
-from headwater.lake.table_copy import TableCopy
-from headwater.lake.writer import WriterSettings
+from headwater.lake.requests.expired_history import ExpiredHistory
+from headwater.lake.requests.protocol import DONE
+from headwater.lake.sources.table_copy import TableCopy
+from headwater.lake.table.writer import WriterSettings
 from headwater.verify import read_lake
 from tests.history_analyst import DATABASE, Analyst
 from tests.lake.pipeline import BUCKET, Landed, Leases, Pipeline, account, event, in_epoch

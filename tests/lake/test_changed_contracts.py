@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 from headwater.contract.evolution import layout
 from headwater.contract.model import Column, Contract
 from headwater.contract.types import Type, parse_type
-from headwater.lake import table
-from headwater.lake.debezium_decoder import PostgresDecoder
-from headwater.lake.progress import Progress
-from headwater.lake.table import HudiTable
+from headwater.lake.base.progress import Progress
+from headwater.lake.decoding.debezium_decoder import PostgresDecoder
+from headwater.lake.table import hudi_table as table
+from headwater.lake.table.hudi_table import HudiTable
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.readers import Hudi015, assert_same_to_every_reader
 

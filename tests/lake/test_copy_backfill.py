@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from headwater.lake import copy_requests, table_copy
-from headwater.lake.quarantine import Quarantine
-from headwater.lake.requests import DONE, REFUSED, Requests, Status
-from headwater.lake.table_copy import TableCopy
-from headwater.lake.writer import TableWriter
+from headwater.lake.base.quarantine import Quarantine
+from headwater.lake.requests import copy_requests
+from headwater.lake.requests.protocol import DONE, REFUSED, Requests, Status
+from headwater.lake.sources import table_copy
+from headwater.lake.sources.table_copy import TableCopy
+from headwater.lake.table.writer import TableWriter
 from tests.lake.pipeline import Pipeline, account, event
 from tests.lake.test_replay import Killed, drain, killed, relational
 

@@ -8,9 +8,9 @@ import uuid
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.lake import expire_requests
-from headwater.lake.quarantine import Quarantine
-from headwater.lake.requests import DONE, REFUSED, Status
+from headwater.lake.base.quarantine import Quarantine
+from headwater.lake.requests import expire_requests
+from headwater.lake.requests.protocol import DONE, REFUSED, Status
 from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import BUCKET, account, event
@@ -73,7 +73,9 @@ def test_a_step_that_fails_refuses_the_request_and_the_table_goes_on(
     lake.land(event("c", 10, after=account(OTHER, "Zebedee")))
     lake.land(event("u", 20, account(OTHER, "Zebedee"), account(OTHER, "Ann")))
     with monkeypatch.context() as failing:
-        failing.setattr("headwater.lake.forget.delete_former", lambda *_: (_ for _ in ()).throw(OSError("no right")))
+        failing.setattr(
+            "headwater.lake.requests.forget.delete_former", lambda *_: (_ for _ in ()).throw(OSError("no right"))
+        )
         of_table, _ = expire(lake)
     assert of_table.state == REFUSED
     assert of_table.reason.startswith("OSError: no right. Not all is deleted: mend what is wrong")

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from headwater.contract.model import Column
 from headwater.contract.types import parse_type
-from headwater.lake import fill_requests
-from headwater.lake.requests import DONE, Requests, Status
-from headwater.lake.scanned_export import Item
-from headwater.lake.writer import TableWriter
+from headwater.lake.requests import fill_requests
+from headwater.lake.requests.protocol import DONE, Requests, Status
+from headwater.lake.sources.scanned_export import Item
+from headwater.lake.table.writer import TableWriter
 from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import Pipeline, account, event

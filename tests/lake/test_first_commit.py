@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 from headwater.contract.model import Contract
-from headwater.lake import table as lake_table
-from headwater.lake.progress import NOTED_AS, Progress
-from headwater.lake.s3_deletion import delete_below
-from headwater.lake.table import HudiTable
+from headwater.lake.base.progress import NOTED_AS, Progress
+from headwater.lake.base.s3_deletion import delete_below
+from headwater.lake.table import hudi_table as lake_table
+from headwater.lake.table.hudi_table import HudiTable
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.readers import Hudi015, assert_same_to_every_reader
 

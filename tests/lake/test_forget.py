@@ -15,20 +15,23 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.contract.model import History, lake_tables
-from headwater.lake import erased_landing, forget, requests, table
-from headwater.lake.changes import ROW_TAGS, expired_row
-from headwater.lake.debezium_decoder import order
-from headwater.lake.decoded_frame import few_rows_frame
-from headwater.lake.dynamodb_decoder import order_at_moment
-from headwater.lake.erased_keys import ErasedKeysMissing, ErasedStore
-from headwater.lake.forget_requests import Forgotten, ask
-from headwater.lake.quarantine import Quarantine
-from headwater.lake.replaced_files import ReplacedFiles
-from headwater.lake.replay_requests import Choice
-from headwater.lake.replay_requests import ask as ask_replay
-from headwater.lake.requested_work import RequestedWork
-from headwater.lake.requests import DONE, REFUSED, Requests, Status
-from headwater.lake.table import HudiTable
+from headwater.lake.base.quarantine import Quarantine
+from headwater.lake.decoding.changes import ROW_TAGS, expired_row
+from headwater.lake.decoding.debezium_decoder import order
+from headwater.lake.decoding.decoded_frame import few_rows_frame
+from headwater.lake.decoding.dynamodb_decoder import order_at_moment
+from headwater.lake.requests import forget
+from headwater.lake.requests import protocol as requests
+from headwater.lake.requests.forget_requests import Forgotten, ask
+from headwater.lake.requests.protocol import DONE, REFUSED, Requests, Status
+from headwater.lake.requests.replay_requests import Choice
+from headwater.lake.requests.replay_requests import ask as ask_replay
+from headwater.lake.requests.requested_work import RequestedWork
+from headwater.lake.table import hudi_table as table
+from headwater.lake.table.erasure import landing_objects
+from headwater.lake.table.erasure.keys import ErasedKeysMissing, ErasedStore
+from headwater.lake.table.hudi_table import HudiTable
+from headwater.lake.table.replaced_files import ReplacedFiles
 from rig.local.aws import REGION, AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import BUCKET, Landed, Leases, Pipeline, account, event, in_epoch
@@ -277,8 +280,8 @@ STEPS: list[tuple[Any, str, bool]] = [
     (ReplacedFiles, "delete", True),
     (Quarantine, "store", True),
     (Quarantine, "delete", True),
-    (erased_landing, "clear", False),
-    (erased_landing, "clear", True),
+    (landing_objects, "clear", False),
+    (landing_objects, "clear", True),
     (forget, "delete_former", True),
     (Requests, "answer", True),
     (requests, "delete_object", False),

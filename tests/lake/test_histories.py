@@ -28,15 +28,15 @@ from headwater.console import say
 from headwater.contract.model import Column
 from headwater.contract.reading import parse_contract
 from headwater.contract.types import Type, parse_type
-from headwater.lake import table
-from headwater.lake.catalog import Catalog
-from headwater.lake.landed_changes import LandedChanges
-from headwater.lake.purge import Purge
-from headwater.lake.quarantine import Quarantine
-from headwater.lake.replaced_files import ReplacedFiles
-from headwater.lake.requests import DONE
-from headwater.lake.s3_uri import split_uri
-from headwater.lake.writer import TableWriter, WriterSettings
+from headwater.lake.base.quarantine import Quarantine
+from headwater.lake.base.s3_uri import split_uri
+from headwater.lake.job.landed_changes import LandedChanges
+from headwater.lake.requests.protocol import DONE
+from headwater.lake.table import hudi_table as table
+from headwater.lake.table.catalog import Catalog
+from headwater.lake.table.purge import Purge
+from headwater.lake.table.replaced_files import ReplacedFiles
+from headwater.lake.table.writer import TableWriter, WriterSettings
 from rig.local.aws import REGION, AwsApi
 from tests.lake import item_histories, row_histories
 from tests.lake.accounts import Accounts

@@ -38,15 +38,15 @@ from headwater.commands.backfill import load
 from headwater.contract.masks import KEY_FIELD
 from headwater.contract.model import HMAC, Column, Contract, History, Mask, lake_tables
 from headwater.contract.types import parse_type
-from headwater.lake import backfill_requests, replay_requests
-from headwater.lake.idle_pause import IdlePause
-from headwater.lake.job import Job
-from headwater.lake.lease import Leases
-from headwater.lake.left_out import LeftOut
-from headwater.lake.quarantine import Quarantine
-from headwater.lake.replay_requests import Choice
-from headwater.lake.requests import DONE, REFUSED, RUNNING, Requests, Status
-from headwater.lake.scanned_export import export_table
+from headwater.lake.base.idle_pause import IdlePause
+from headwater.lake.base.lease import Leases
+from headwater.lake.base.quarantine import Quarantine
+from headwater.lake.decoding.left_out import LeftOut
+from headwater.lake.job.loop import Job
+from headwater.lake.requests import backfill_requests, replay_requests
+from headwater.lake.requests.protocol import DONE, REFUSED, RUNNING, Requests, Status
+from headwater.lake.requests.replay_requests import Choice
+from headwater.lake.sources.scanned_export import export_table
 from headwater.paths import ROOT
 from headwater.verify import compare, read_lake
 from headwater.verify.dynamodb_source import DynamoDbTable
@@ -245,7 +245,7 @@ class Lake:
     def expire(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let a new job do the upkeep of the history, which is due ten minutes after its start."""
         with monkeypatch.context() as patch:
-            patch.setattr("headwater.lake.upkeep._SOON", 0.0)
+            patch.setattr("headwater.lake.job.upkeep._SOON", 0.0)
             with self.history_work() as work:
                 for _ in range(2):
                     work.upkeep.do_next()
@@ -314,9 +314,9 @@ def streaming_since(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> int:
     """When streaming began, as the job notes it, in microseconds since 1970: thirty days ago. Nobody waits."""
     since = (time.time_ns() // 1000 - 30 * DAY) // SECOND * SECOND
     clock = SimpleNamespace(time_ns=lambda: since * 1000)
-    monkeypatch.setattr("headwater.lake.progress.time", clock)
-    monkeypatch.setattr("headwater.lake.idle_pause.REQUESTS_PAUSE", IdlePause(0, 0))
-    monkeypatch.setattr("headwater.lake.requests.POLL_SECONDS", 0.1)
+    monkeypatch.setattr("headwater.lake.base.progress.time", clock)
+    monkeypatch.setattr("headwater.lake.base.idle_pause.REQUESTS_PAUSE", IdlePause(0, 0))
+    monkeypatch.setattr("headwater.lake.requests.protocol.POLL_SECONDS", 0.1)
     return since
 
 

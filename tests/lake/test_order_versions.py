@@ -9,8 +9,9 @@ from dataclasses import asdict
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.lake import dynamodb_decoder, writer
-from headwater.lake.progress import Progress
+from headwater.lake.base.progress import Progress
+from headwater.lake.decoding import dynamodb_decoder
+from headwater.lake.table import writer
 from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import Pipeline, account, event

@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from headwater.contract.masks import masked
 from headwater.contract.model import HMAC, KEEP, QUARANTINE, Contract, Mask
 from headwater.contract.types import parse_type
-from headwater.lake.job import Job
-from headwater.lake.kinesis import LATEST
-from headwater.lake.quarantine import Quarantine
-from headwater.lake.replay_requests import Choice, ask
-from headwater.lake.requests import DONE, Requests, Status
+from headwater.lake.base.quarantine import Quarantine
+from headwater.lake.job.loop import Job
+from headwater.lake.requests.protocol import DONE, Requests, Status
+from headwater.lake.requests.replay_requests import Choice, ask
+from headwater.lake.sources.kinesis import LATEST
 from headwater.paths import ROOT
 from rig.local.aws import AwsApi
 from tests.lake.accounts import MASK_KEY, SOURCE, Accounts, change, item

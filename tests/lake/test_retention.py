@@ -11,12 +11,12 @@ import pytest
 from hudi import HudiTableBuilder
 from pyspark.sql import SparkSession
 
-from headwater.lake import table
-from headwater.lake.purge import Purge
-from headwater.lake.replaced_files import ReplacedFiles
-from headwater.lake.requests import DONE, REFUSED, Status
-from headwater.lake.s3_uri import split_uri
-from headwater.lake.writer import TableWriter, WriterSettings
+from headwater.lake.base.s3_uri import split_uri
+from headwater.lake.requests.protocol import DONE, REFUSED, Status
+from headwater.lake.table import hudi_table as table
+from headwater.lake.table.purge import Purge
+from headwater.lake.table.replaced_files import ReplacedFiles
+from headwater.lake.table.writer import TableWriter, WriterSettings
 from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import BUCKET, Pipeline, account, event, partitions
@@ -206,7 +206,7 @@ def test_replaced_files_stay_for_queries_that_began_before_and_go_then(renamed: 
 def test_a_table_that_was_deleted_in_the_catalog_is_written_and_gets_its_partitions_back(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.lake.upkeep._SOON", 0.0)
+    monkeypatch.setattr("headwater.lake.job.upkeep._SOON", 0.0)
     known = {"DatabaseName": pipeline.database, "Name": "accounts"}
     definition = pipeline.glue.get_table(**known)["Table"]
     pipeline.land(event("c", 10, after=account(1)), event("c", 11, after=account(2, month="2024-02")))

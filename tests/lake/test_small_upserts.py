@@ -18,20 +18,21 @@ from pyspark.sql import functions as F
 
 from headwater.contract.reading import parse_contract
 from headwater.errors import UserError
-from headwater.lake import landed_changes, table
-from headwater.lake import writer as writer_module
-from headwater.lake.batches import Counts, HeldBatch, SpreadBatch
-from headwater.lake.changes import columns_tagged, record_key
-from headwater.lake.decoded_frame import tagged_ddl
-from headwater.lake.job import PASSING_PAUSE
-from headwater.lake.jvm_classes import java_class
-from headwater.lake.landed_changes import LandedChanges
-from headwater.lake.landing import Landing, LandingObject
-from headwater.lake.late_changes import ended, latest
-from headwater.lake.lease import LeaseLost
-from headwater.lake.progress import Progress
-from headwater.lake.table import Commit, HudiTable
-from headwater.lake.writer import TableWriter, WriterSettings
+from headwater.lake.base.jvm_classes import java_class
+from headwater.lake.base.lease import LeaseLost
+from headwater.lake.base.progress import Progress
+from headwater.lake.decoding.batches import Counts, HeldBatch, SpreadBatch
+from headwater.lake.decoding.changes import columns_tagged, record_key
+from headwater.lake.decoding.decoded_frame import tagged_ddl
+from headwater.lake.decoding.late_changes import ended, latest
+from headwater.lake.job import landed_changes
+from headwater.lake.job.landed_changes import LandedChanges
+from headwater.lake.job.loop import PASSING_PAUSE
+from headwater.lake.sources.landing import Landing, LandingObject
+from headwater.lake.table import hudi_table as table
+from headwater.lake.table import writer as writer_module
+from headwater.lake.table.hudi_table import Commit, HudiTable
+from headwater.lake.table.writer import TableWriter, WriterSettings
 from headwater.verify import lake_reader
 from headwater.waiting import wait_until
 from tests.lake.pipeline import BUCKET, Pipeline, account, event

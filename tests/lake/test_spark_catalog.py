@@ -16,8 +16,8 @@ from headwater.contract.reading import read_contracts
 from headwater.definitions.glue_table import table_input
 from headwater.definitions.history_queries import history_views
 from headwater.definitions.published_view import published_view
-from headwater.lake.progress import Progress
-from headwater.lake.table import HudiTable
+from headwater.lake.base.progress import Progress
+from headwater.lake.table.hudi_table import HudiTable
 from headwater.paths import CONTRACTS
 from tests.history_analyst import DATABASE, Analyst
 from tests.lake.pipeline import Pipeline

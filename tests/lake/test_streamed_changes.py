@@ -19,13 +19,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import UserError
-from headwater.lake.decoding_ahead import DecodingAhead
-from headwater.lake.idle_pause import IdlePause
-from headwater.lake.job import Job
-from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
-from headwater.lake.quarantine import TooManyBadRecords
-from headwater.lake.streamed_changes import StreamedChanges
-from headwater.lake.upkeep import Upkeep
+from headwater.lake.base.idle_pause import IdlePause
+from headwater.lake.base.quarantine import TooManyBadRecords
+from headwater.lake.job.loop import Job
+from headwater.lake.job.streamed_changes import StreamedChanges
+from headwater.lake.job.upkeep import Upkeep
+from headwater.lake.sources.decoding_ahead import DecodingAhead
+from headwater.lake.sources.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.paths import ROOT
 from headwater.waiting import wait_until
 from rig.local.aws import AwsApi
@@ -167,8 +167,8 @@ def test_two_tables_in_one_job_go_on_from_checkpoints_of_their_own(two_tables: T
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.lake.idle_pause.REQUESTS_PAUSE", IdlePause(0.1, 0.1))
-    monkeypatch.setattr("headwater.lake.job.PASSING_PAUSE", IdlePause(0.5, 0.5))
+    monkeypatch.setattr("headwater.lake.base.idle_pause.REQUESTS_PAUSE", IdlePause(0.1, 0.1))
+    monkeypatch.setattr("headwater.lake.job.loop.PASSING_PAUSE", IdlePause(0.5, 0.5))
 
 
 def test_a_table_that_fails_begins_anew_while_the_others_go_on(

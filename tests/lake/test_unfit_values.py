@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.contract.model import QUARANTINE
-from headwater.lake.quarantine import TooManyBadRecords
+from headwater.lake.base.quarantine import TooManyBadRecords
 from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import Pipeline, account, event, partitions

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.lake.scanned_export import Item
+from headwater.lake.sources.scanned_export import Item
 from headwater.paths import CONTRACTS
 from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts

@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 
 from headwater.contract.model import QUARANTINE, Contract, History, change_history
 from headwater.contract.reading import parse_contract
-from headwater.lake.batches import IS_LEFT, Counts, HeldBatch, SpreadBatch
-from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
-from headwater.lake.decoded_frame import decoded_frame
-from headwater.lake.late_changes import latest
-from headwater.lake.usual_changes import StoredObject, UsualChanges
-from headwater.lake.writer import WriterSettings
+from headwater.lake.decoding.batches import IS_LEFT, Counts, HeldBatch, SpreadBatch
+from headwater.lake.decoding.debezium_decoder import PostgresDecoder, decode_lines
+from headwater.lake.decoding.decoded_frame import decoded_frame
+from headwater.lake.decoding.late_changes import latest
+from headwater.lake.decoding.usual_changes import StoredObject, UsualChanges
+from headwater.lake.table.writer import WriterSettings
 from tests.lake.frames import texts
 from tests.lake.pipeline import Pipeline, account, event
 

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from headwater.contract.model import QUARANTINE, Column, Contract, History, Mask, change_history
 from headwater.contract.reading import parse_contract, read_contract
 from headwater.contract.types import Type
-from headwater.lake.batches import IS_LEFT, HeldBatch, SpreadBatch
-from headwater.lake.decoded_frame import decoded_frame
-from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
-from headwater.lake.late_changes import latest
-from headwater.lake.usual_items import StreamedRecord, UsualItems
+from headwater.lake.decoding.batches import IS_LEFT, HeldBatch, SpreadBatch
+from headwater.lake.decoding.decoded_frame import decoded_frame
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records
+from headwater.lake.decoding.late_changes import latest
+from headwater.lake.decoding.usual_items import StreamedRecord, UsualItems
 from headwater.paths import CONTRACTS as SHIPPED
 from rig.local.relay import kinesis_data
 from rig.samples import accounts

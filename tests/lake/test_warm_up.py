@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from headwater.lake import landed_warm_up, streamed_warm_up, warm_up
-from headwater.lake.job import Job, parser
-from headwater.lake.table import HudiTable
+from headwater.lake.job import landed_warm_up, streamed_warm_up, warm_up
+from headwater.lake.job.loop import Job, parser
+from headwater.lake.table.hudi_table import HudiTable
 from tests.lake.pipeline import BUCKET, Pipeline
 
 WARM_UPS = [landed_warm_up.warm_up, streamed_warm_up.of_api, streamed_warm_up.of_glue]

@@ -15,15 +15,15 @@ from pyspark.sql import functions as F
 
 from headwater.contract.model import QUARANTINE
 from headwater.contract.types import parse_type
-from headwater.lake import table
-from headwater.lake.catalog import Catalog
-from headwater.lake.landing import LandingGap
-from headwater.lake.lease import LeaseLost
-from headwater.lake.progress import Progress
-from headwater.lake.quarantine import TooManyBadRecords
-from headwater.lake.s3_uri import split_uri
-from headwater.lake.table import HudiTable, ProgressMissing
-from headwater.lake.writer import TableWriter, WriterSettings
+from headwater.lake.base.lease import LeaseLost
+from headwater.lake.base.progress import Progress
+from headwater.lake.base.quarantine import TooManyBadRecords
+from headwater.lake.base.s3_uri import split_uri
+from headwater.lake.sources.landing import LandingGap
+from headwater.lake.table import hudi_table as table
+from headwater.lake.table.catalog import Catalog
+from headwater.lake.table.hudi_table import HudiTable, ProgressMissing
+from headwater.lake.table.writer import TableWriter, WriterSettings
 from tests.lake.pipeline import BUCKET, Landed, Pipeline, account, event, in_epoch, partitions
 
 

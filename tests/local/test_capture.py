@@ -30,8 +30,8 @@ from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.definitions.order_database import publication_statements
 from headwater.errors import UserError
-from headwater.lake.changes import BadRecord, Decoded, columns_tagged
-from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
+from headwater.lake.decoding.changes import BadRecord, Decoded, columns_tagged
+from headwater.lake.decoding.debezium_decoder import PostgresDecoder, decode_lines
 from headwater.order_database.administration import read_again
 from headwater.order_database.conditions import Condition
 from headwater.order_database.gradually import Gradual

@@ -16,7 +16,7 @@ from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.definitions.order_database import CDC_ROLE
-from headwater.deployment import rds_authority
+from headwater.environment import rds_authority
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS
 from headwater.waiting import wait_until

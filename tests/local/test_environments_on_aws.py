@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.paths import CONFIG
 from rig.local_aws.account import LocalAccount
 from tests.checkout import Checkout, succeeded

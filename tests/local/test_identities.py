@@ -17,7 +17,7 @@ from headwater.cli import app
 from headwater.commands import sources
 from headwater.contract.reading import read_contracts
 from headwater.definitions.order_database import capture_statements
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.operations import database
 from headwater.operations.deployed import Deployed
 from headwater.paths import CONFIG

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater.lake.kinesis import LATEST, READ_TO_END, TRIM_HORIZON, KinesisStream
+from headwater.lake.sources.kinesis import LATEST, READ_TO_END, TRIM_HORIZON, KinesisStream
 from rig.local.aws import AwsApi
 
 MOST = 1 << 20

@@ -14,7 +14,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
-from headwater.lake.requests import Requests
+from headwater.lake.requests.protocol import Requests
 from headwater.paths import ROOT
 from headwater.waiting import wait_until
 from rig.local import aws

@@ -19,7 +19,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import broker_config, topic_config
-from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
+from headwater.lake.sources.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.paths import CONTRACTS
 from rig.local_aws.daemon import Running
 from rig.samples import dynamodb_tables, orders
@@ -484,7 +484,7 @@ def test_plugin_workers_and_writers_are_replaced_under_load_and_nothing_is_lost(
             '"offset.flush.interval.ms": "1000"',
             '"offset.flush.interval.ms": "2000"',
         )
-        for code in ("emr_steps/write_hudi.py", "glue_scripts/write_hudi.py", "headwater/lake/writer.py"):
+        for code in ("emr_steps/write_hudi.py", "glue_scripts/write_hudi.py", "headwater/lake/table/writer.py"):
             deployment.checkout.append(code, "# Another release.\n")
         succeeded(deployment.checkout.deploy())
     finally:

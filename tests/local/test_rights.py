@@ -18,8 +18,8 @@ import pytest
 from headwater.contract.model import QUARANTINE
 from headwater.contract.reading import read_contract, read_contracts
 from headwater.definitions import connectors
-from headwater.deployment.rights import Right, read_principals
 from headwater.paths import CONTRACTS, RIGHTS
+from headwater.review.rights import Right, read_principals
 from headwater.waiting import wait_until
 from rig.local import aws, java
 from rig.local.aws import AwsApi

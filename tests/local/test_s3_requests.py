@@ -17,8 +17,8 @@ import pytest
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
-from headwater.deployment.cost import assumed
 from headwater.paths import ROOT
+from headwater.review.cost import assumed
 from headwater.waiting import wait_until
 from rig.local import spark
 from rig.local.aws import REGION

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headwater.lake.data_files import defect
-from headwater.lake.dynamodb_export import Export
-from headwater.lake.scanned_export import delete_export, export_rows, export_table
+from headwater.lake.sources.data_files import defect
+from headwater.lake.sources.dynamodb_export import Export
+from headwater.lake.sources.scanned_export import delete_export, export_rows, export_table
 from rig.local.aws import REGION, AwsApi
 from rig.local.dynamodb_local import DynamoDbLocal
 

@@ -64,7 +64,7 @@ WAITS = """
 import sys, threading, time
 from pathlib import Path
 from pyspark.sql import SparkSession
-from headwater.lake import jvm_signals
+from headwater.lake.base import jvm_signals
 
 session = SparkSession.builder.getOrCreate()
 stop = threading.Event()

@@ -20,7 +20,7 @@ from psycopg import sql
 
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
-from headwater.lake.debezium_decoder import PostgresDecoder, order
+from headwater.lake.decoding.debezium_decoder import PostgresDecoder, order
 from headwater.order_database import absence
 from headwater.order_database.row_images import SESSION, row_images
 from rig.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from headwater.deployment.environment import Environment
+from headwater.environment.model import Environment
 
 # Who the environment is, not how it is set: a change is another deployment.
 _IDENTITY = ("name", "account", "region")
@@ -27,7 +27,7 @@ _OTHER = {
     "database.name": "orders",
     "database.peering": {"vpc": "vpc-07de7507", "route_tables": ["rtb-07de7507"], "security_group": "sg-07de7507"},
     # It holds certificates.
-    "database.root_certificate": "headwater/deployment/rds_authority.yaml",
+    "database.root_certificate": "headwater/environment/rds_authority.yaml",
     "database.secret": "orders/headwater-cdc",
     "database.secret_key": "arn:aws:kms:eu-central-1:123456789012:key/07de7",
     "emr.core_type": "r7g.2xlarge",

@@ -16,9 +16,9 @@ from aws_cdk.assertions import Template
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import read_contracts
-from headwater.deployment import environment
-from headwater.deployment.environment import Bi, Environment
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment import model as environment
+from headwater.environment.model import Bi, Environment
+from headwater.environment.rules import read_environment
 from headwater.packaging import jars, wheels
 from headwater.paths import CONFIG, CONTRACTS, ROOT
 from stacks import application

@@ -3,7 +3,7 @@
 import copy
 from typing import TYPE_CHECKING, Any
 
-from headwater.deployment.templates import ACCOUNT, Deployment
+from headwater.review.templates import ACCOUNT, Deployment
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.deployment.environment import (
+from headwater.environment.model import (
     Environment,
     ExistingDatabase,
     ExistingTable,

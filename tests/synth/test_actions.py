@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import cfnlint
 
-from headwater.deployment.templates import Deployment
+from headwater.review.templates import Deployment
 from tests.synth.deployed import deployment, resource, templates
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from headwater import cli
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.packaging import artifacts, class_archive, jars, python_archives, shipped, wheels
 from headwater.paths import BUILD, CONFIG, ROOT
@@ -81,8 +81,8 @@ def test_the_package_is_the_checkouts() -> None:
     with zipfile.ZipFile(BUILD / "headwater.zip") as package:
         packaged = {name: package.read(name) for name in package.namelist()}
     assert {
-        "headwater/lake/writer.py",
-        "headwater/lake/dynamodb_decoder.py",
+        "headwater/lake/table/writer.py",
+        "headwater/lake/decoding/dynamodb_decoder.py",
         "headwater/contract/model.py",
     } <= packaged.keys()
     assert packaged == {name: (ROOT / name).read_bytes() for name in packaged}

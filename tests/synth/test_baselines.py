@@ -12,9 +12,10 @@ import pytest
 from headwater.contract import evolution
 from headwater.contract.model import Contract, from_json
 from headwater.definitions.named_queries import ORDERS
-from headwater.deployment import baselines, environment, replacements
-from headwater.deployment.replacements import Specification
+from headwater.environment import model as environment
 from headwater.paths import BASELINES, CONFIG, REVIEWED
+from headwater.review import baselines, replacements
+from headwater.review.replacements import Specification
 from tests.synth.conftest import WITH_BI
 
 if TYPE_CHECKING:

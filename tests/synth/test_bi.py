@@ -13,8 +13,8 @@ import sqlglot
 from botocore.validate import ParamValidator
 
 from headwater.contract.model import Contract
-from headwater.deployment.environment import Bi
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.model import Bi
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG
 from rig.demo import report

@@ -12,9 +12,9 @@ import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from headwater.contract.model import Contract
-from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.templates import Deployment, Resource
+from headwater.environment.rules import read_environment
 from headwater.paths import CONFIG
+from headwater.review.templates import Deployment, Resource
 from stacks.assets import Assets
 from tests.synth.changed_settings import changed_environment
 from tests.synth.conftest import Synthesized

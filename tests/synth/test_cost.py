@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.deployment import cost
 from headwater.errors import UserError
+from headwater.review import cost
 from tests.synth.deployed import deployment, templates
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from custom_resources.emr_step import step_name
 from headwater.contract.model import Contract
 from headwater.definitions import order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.packaging import jars
 from headwater.paths import CONFIG, ROOT
 from stacks import application

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.deployment.encodings import ENCODINGS, problems
+from headwater.review.encodings import ENCODINGS, problems
 from tests.synth.deployed import deployment, resource, templates
 
 if TYPE_CHECKING:

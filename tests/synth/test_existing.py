@@ -14,13 +14,13 @@ from headwater.cli import app
 from headwater.contract.model import Contract
 from headwater.definitions.connectors import SLOT
 from headwater.definitions.left_slot import parameter
-from headwater.deployment import cost, policies, rights
-from headwater.deployment.environment import Data, Environment, ExistingTable, Monitored
-from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.reachability import Network, declarations, findings
+from headwater.environment.model import Data, Environment, ExistingTable, Monitored
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.packaging import shipped
 from headwater.paths import CONFIG
+from headwater.review import cost, policies, rights
+from headwater.review.reachability import Network, declarations, findings
 from stacks import application
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
@@ -141,7 +141,7 @@ def test_it_trusts_rds_or_the_authority_of_a_file(
 ) -> None:
     assert source_config(existing)["database.sslmode"] == "verify-full"
     assert source_config(existing)["driver.sslfactoryarg"] == source_config(dev)["driver.sslfactoryarg"]
-    own = build(with_existing(settings, root_certificate="headwater/deployment/rds_authority.yaml"))
+    own = build(with_existing(settings, root_certificate="headwater/environment/rds_authority.yaml"))
     assert source_config(own)["driver.sslfactoryarg"] != source_config(dev)["driver.sslfactoryarg"]
 
 

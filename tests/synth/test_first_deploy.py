@@ -9,14 +9,14 @@ import aws_cdk as cdk
 import pytest
 
 from headwater.contract.model import Contract
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.paths import CONFIG
 from stacks.application import Application
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
 
 if TYPE_CHECKING:
-    from headwater.deployment.environment import Environment
+    from headwater.environment.model import Environment
 
 # How resource types spell it, each below its resource's properties.
 PROTECTIONS = ("DeletionProtection", "DeletionProtectionEnabled", "TerminationProtected")

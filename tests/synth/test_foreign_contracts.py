@@ -8,10 +8,10 @@ import pytest
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
-from headwater.deployment import policies, rights
-from headwater.deployment.environment import Environment, ExistingTable, ExistingTables
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.model import Environment, ExistingTable, ExistingTables
+from headwater.environment.rules import read_environment
 from headwater.paths import CONFIG
+from headwater.review import policies, rights
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
 from tests.synth.deployed import Templates, deployment, templates

@@ -16,8 +16,8 @@ from aws_cdk.assertions import Template
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
 from headwater.definitions import spark_settings
-from headwater.deployment.environment import Environment
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.model import Environment
+from headwater.environment.rules import read_environment
 from headwater.packaging import jars
 from headwater.paths import CONFIG, ROOT
 from stacks import application

@@ -10,10 +10,10 @@ import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from headwater.contract.model import Contract
-from headwater.deployment import policies
-from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.templates import Deployment, Resource
+from headwater.environment.rules import read_environment
 from headwater.paths import CONFIG
+from headwater.review import policies
+from headwater.review.templates import Deployment, Resource
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
 from tests.synth.deployed import deployment, resource, templates

@@ -9,8 +9,8 @@ import pytest
 from aws_cdk.assertions import Template
 
 from headwater.contract.model import DYNAMODB, Contract, of_database
-from headwater.deployment.environment import CreatedTables, Environment
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.model import CreatedTables, Environment
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG
 from stacks.key_value import KeyValueStack

@@ -11,7 +11,7 @@ import aws_cdk as cdk
 import pytest
 
 from headwater.contract.model import DYNAMODB, HMAC, POSTGRESQL, Contract, Mask
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.paths import CONFIG
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized

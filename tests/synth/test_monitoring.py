@@ -14,9 +14,9 @@ from aws_cdk.assertions import Template
 from headwater.contract.model import POSTGRESQL, Contract, lake_tables, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import GONE_TABLE, LOST_SLOT, UNCONFIRMED_COLUMN, UNREAD_TABLE
-from headwater.deployment.environment_rules import read_environment
-from headwater.lake import metrics
-from headwater.lake.metrics import CloudWatchReport
+from headwater.environment.rules import read_environment
+from headwater.lake.base import metrics
+from headwater.lake.base.metrics import CloudWatchReport
 from headwater.operations import watched
 from headwater.operations.watched import Watched
 from headwater.paths import CONFIG, ROOT

@@ -15,8 +15,8 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 
 from headwater.contract.model import Contract
-from headwater.deployment import environment
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment import model as environment
+from headwater.environment.rules import read_environment
 from headwater.paths import CONFIG
 from stacks import application, nag
 from stacks.assets import Assets

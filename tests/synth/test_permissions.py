@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.deployment import policies, rights
+from headwater.review import policies, rights
 from tests.synth.deployed import Templates, deployment, resource, templates
 
 if TYPE_CHECKING:

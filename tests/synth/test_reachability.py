@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from headwater.contract.model import Contract
-from headwater.deployment.environment import NEEDED_ENDPOINTS, WEB_APPLICATIONS
-from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.reachability import Network, Ports, declarations, findings
+from headwater.environment.model import NEEDED_ENDPOINTS, WEB_APPLICATIONS
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG
+from headwater.review.reachability import Network, Ports, declarations, findings
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
 from tests.synth.deployed import Templates, deployment, remove, resource, templates

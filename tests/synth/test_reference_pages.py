@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.deployment import baselines, environment, reference_pages, rights
-from headwater.deployment.templates import Deployment
+from headwater.environment import model as environment
 from headwater.paths import CONFIG
+from headwater.review import baselines, reference_pages, rights
+from headwater.review.templates import Deployment
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized

@@ -16,8 +16,8 @@ from cryptography import x509
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from headwater.contract.model import DYNAMODB, Contract, Source, lake_tables, of_database
-from headwater.deployment import environment
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment import model as environment
+from headwater.environment.rules import read_environment
 from headwater.paths import CONFIG
 from stacks import application
 from stacks.assets import Assets

@@ -25,8 +25,9 @@ from headwater.definitions.history_queries import history_statements, history_vi
 from headwater.definitions.named_queries import named_queries
 from headwater.definitions.order_database import ROLES
 from headwater.definitions.published_view import published_view
-from headwater.deployment import environment, node_memory
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment import model as environment
+from headwater.environment import node_memory
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, ROOT
 from stacks import application

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.deployment.baselines import CDK
 from headwater.paths import ROOT
+from headwater.review.baselines import CDK
 from tests.synth.conftest import WITH_BI
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.paths import CONFIG
 from stacks.assets import Assets
 from tests.synth.changed_settings import changed_environment

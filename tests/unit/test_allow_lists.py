@@ -11,8 +11,8 @@ import pytest
 import yaml
 from moto.utilities.utils import load_resource
 
-from headwater.deployment import allow_lists, node_memory
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment import allow_lists, node_memory
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.packaging import jars, wheels
 from headwater.paths import CONFIG, ROOT

@@ -11,12 +11,13 @@ import typer
 
 from headwater.commands.backfill import _watch_copies, backfill
 from headwater.errors import UserError
-from headwater.lake import copy_requests, table_copy
-from headwater.lake import requests as lake_requests
-from headwater.lake.backfill_requests import ask, request_id
-from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Status, withdraw
-from headwater.lake.scanned_export import write_export
-from headwater.lake.table_copy import TableCopy
+from headwater.lake.requests import copy_requests
+from headwater.lake.requests import protocol as lake_requests
+from headwater.lake.requests.backfill_requests import ask, request_id
+from headwater.lake.requests.protocol import DONE, REFUSED, RUNNING, News, Requests, Status, withdraw
+from headwater.lake.sources import table_copy
+from headwater.lake.sources.scanned_export import write_export
+from headwater.lake.sources.table_copy import TableCopy
 from tests.unit.conftest import BUCKET
 
 ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-accounts"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headwater.deployment import baselines
 from headwater.errors import UserError
+from headwater.review import baselines
 
 DIGEST = "0123456789abcdef" * 4
 VIEW = {"originalSql": 'SELECT "a" FROM t\nWHERE NOT _deleted', "columns": [{"name": "a", "type": "varchar"}]}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headwater.lake.changes import Decoded
-from headwater.lake.debezium_decoder import PostgresDecoder
+from headwater.lake.decoding.changes import Decoded
+from headwater.lake.decoding.debezium_decoder import PostgresDecoder
 from rig.benchmark import change_log, commits, report
 from rig.benchmark.change_log import ChangeLog, LandingBody, differences
 from rig.benchmark.commits import Backlog, BacklogScale, Followed, Many, Measured, Scale

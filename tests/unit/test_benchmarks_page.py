@@ -11,7 +11,7 @@ import pytest
 
 from headwater.contract.reading import read_contracts
 from headwater.definitions.published_view import athena_type, published_columns, published_view_name
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.paths import CONFIG, ROOT
 
 README = (ROOT / "README.md").read_text()

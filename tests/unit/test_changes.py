@@ -12,7 +12,7 @@ import pytest
 
 from headwater.contract.model import History, change_history
 from headwater.contract.reading import parse_contract
-from headwater.lake.changes import (
+from headwater.lake.decoding.changes import (
     ROW_TAGS,
     BadRecord,
     Decoded,

@@ -14,8 +14,8 @@ from headwater.contract.types import SourceType, Type, parse_type
 from headwater.definitions.history_queries import history_views
 from headwater.definitions.published_view import published_view_name
 from headwater.errors import UserError
-from headwater.lake.debezium_decoder import PostgresDecoder
-from headwater.lake.dynamodb_decoder import DynamoDecoder
+from headwater.lake.decoding.debezium_decoder import PostgresDecoder
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder
 from headwater.paths import CONTRACTS, REFERENCE
 
 GOOD = """

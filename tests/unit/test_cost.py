@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from headwater import cli
 from headwater.commands.cost import read_estimate
 from headwater.definitions.connectors import OFFSET_TOPIC
-from headwater.deployment import cost
-from headwater.deployment.prices import read_prices
-from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
-from headwater.lake.metrics import COMPARISONS, FRESHNESS
+from headwater.lake.base.metrics import COMPARISONS, FRESHNESS
 from headwater.paths import ROOT
+from headwater.review import cost
+from headwater.review.prices import read_prices
+from headwater.review.templates import Deployment
 
 REGION = "eu-central-1"
 

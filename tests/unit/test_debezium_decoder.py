@@ -14,9 +14,9 @@ import pytest
 
 from headwater.contract.model import QUARANTINE, Contract
 from headwater.contract.reading import parse_contract
-from headwater.lake.changes import BadRecord, Decoded, order_version, record_key
-from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, kept_decoder, order
-from headwater.lake.exact_values import TOAST_PLACEHOLDER
+from headwater.lake.decoding.changes import BadRecord, Decoded, order_version, record_key
+from headwater.lake.decoding.debezium_decoder import PostgresDecoder, decode_lines, kept_decoder, order
+from headwater.lake.decoding.exact_values import TOAST_PLACEHOLDER
 
 CONTRACT = parse_contract(
     """

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from headwater.lake import decoding_ahead
-from headwater.lake.decoding_ahead import DecodingAhead
-from headwater.lake.landing import LandingObject
+from headwater.lake.sources import decoding_ahead
+from headwater.lake.sources.decoding_ahead import DecodingAhead
+from headwater.lake.sources.landing import LandingObject
 from headwater.waiting import PATIENCE_SECONDS
 
 AHEAD = 2

@@ -16,13 +16,13 @@ from botocore.exceptions import NoCredentialsError
 from botocore.model import StringShape
 
 from headwater.commands import deploy
-from rig.commands import local
-from headwater.deployment.baselines import parse
-from headwater.deployment.protection import incomplete
-from headwater.deployment.templates import Deployment
+from headwater.environment.protection import incomplete
 from headwater.errors import UserError
 from headwater.packaging import shipped
 from headwater.paths import BASELINES, SYNTHESIZED
+from headwater.review.baselines import parse
+from headwater.review.templates import Deployment
+from rig.commands import local
 
 STAGE = "111122223333"
 # Every status of the service model, and whether a stack that has it was ever complete.

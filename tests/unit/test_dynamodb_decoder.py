@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from headwater.contract.model import QUARANTINE, UNKNOWN, Contract
 from headwater.contract.reading import from_document, parse_contract
-from headwater.lake import dynamodb_values
-from headwater.lake.changes import BadRecord, Decoded, columns_tagged, order_version
-from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records, floor_of_export, kept_decoder
+from headwater.lake.decoding import dynamodb_values
+from headwater.lake.decoding.changes import BadRecord, Decoded, columns_tagged, order_version
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records, floor_of_export, kept_decoder
 
 ACCOUNTS = parse_contract(
     """

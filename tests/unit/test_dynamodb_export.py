@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headwater.errors import UserError
-from headwater.lake.data_files import DataFile, defect
-from headwater.lake.dynamodb_export import Export, locate
-from headwater.lake.scanned_export import write_export
+from headwater.lake.sources.data_files import DataFile, defect
+from headwater.lake.sources.dynamodb_export import Export, locate
+from headwater.lake.sources.scanned_export import write_export
 from tests.unit.conftest import BUCKET
 
 ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-accounts"

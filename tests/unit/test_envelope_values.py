@@ -13,7 +13,7 @@ import pytest
 
 from headwater.contract.model import Column
 from headwater.contract.types import parse_type
-from headwater.lake.exact_values import (
+from headwater.lake.decoding.exact_values import (
     Unfit,
     column_converter,
     dotted,

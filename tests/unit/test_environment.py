@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from headwater.deployment import environment
-from headwater.deployment.environment import ExistingDatabase, ExistingTables
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment import model as environment
+from headwater.environment.model import ExistingDatabase, ExistingTables
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, ROOT
 

@@ -19,12 +19,12 @@ from typer.testing import CliRunner, Result
 from headwater.cli import app
 from headwater.commands import environments, forget, resync, sources
 from headwater.errors import UserError
-from headwater.lake import requests as lake_requests
-from headwater.lake import scanned_export
-from headwater.lake.debezium_decoder import order
-from headwater.lake.quarantine import BadEntry, Quarantine
-from headwater.lake.requests import DONE, News, Requests, Status
-from headwater.lake.scanned_export import write_export
+from headwater.lake.base.quarantine import BadEntry, Quarantine
+from headwater.lake.decoding.debezium_decoder import order
+from headwater.lake.requests import protocol as lake_requests
+from headwater.lake.requests.protocol import DONE, News, Requests, Status
+from headwater.lake.sources import scanned_export
+from headwater.lake.sources.scanned_export import write_export
 from tests.unit.conftest import BUCKET, EXISTING, REGION, write_dev
 
 Deploy = Callable[[str, str], None]

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from headwater.cli import app
 from headwater.commands import epoch
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.contract.types import parse_type
-from headwater.lake.exact_values import DEFECTS, Unfit, dump_json, json_converter, parse_json
+from headwater.lake.decoding.exact_values import DEFECTS, Unfit, dump_json, json_converter, parse_json
 
 
 def convert(type_: str, text: str) -> tuple[Any, dict[str, Any]]:

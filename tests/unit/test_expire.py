@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from headwater.cli import app
 from headwater.commands.expire import expire
 from headwater.errors import UserError
-from headwater.lake import expire_requests
-from headwater.lake import requests as lake_requests
-from headwater.lake.requests import DONE, News, Requests, Status
+from headwater.lake.requests import expire_requests
+from headwater.lake.requests import protocol as lake_requests
+from headwater.lake.requests.protocol import DONE, News, Requests, Status
 from tests.unit.conftest import BUCKET
 
 

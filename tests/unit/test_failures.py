@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from headwater.errors import UserError
-from headwater.lake.announcements import EventBridgeReport
-from headwater.lake.failures import Failures, passes
-from headwater.lake.landing import LandingGap
-from headwater.lake.lease import LeaseLost
-from headwater.lake.quarantine import TooManyBadRecords
+from headwater.lake.base.announcements import EventBridgeReport
+from headwater.lake.base.lease import LeaseLost
+from headwater.lake.base.quarantine import TooManyBadRecords
+from headwater.lake.job.failures import Failures, passes
+from headwater.lake.sources.landing import LandingGap
 
 
 class Events:

@@ -10,9 +10,9 @@ import pytest
 
 from headwater.commands.fill import fill
 from headwater.errors import UserError
-from headwater.lake import fill_requests
-from headwater.lake import requests as lake_requests
-from headwater.lake.requests import DONE, News, Requests, Status
+from headwater.lake.requests import fill_requests
+from headwater.lake.requests import protocol as lake_requests
+from headwater.lake.requests.protocol import DONE, News, Requests, Status
 from tests.unit.conftest import BUCKET
 
 

@@ -25,26 +25,28 @@ from headwater.commands.postgresql import PASSWORD_VARIABLE
 from headwater.contract.model import Contract, lake_tables
 from headwater.contract.reading import parse_contract, read_contract
 from headwater.definitions import named_queries
-from headwater.deployment.environment import Bi
-from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.expiries import IMPORTED, expiries
+from headwater.environment.expiries import IMPORTED, expiries
+from headwater.environment.model import Bi
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.lake import erased_landing, exports_left, s3_deletion, s3_versions
-from headwater.lake import forget as forget_work
-from headwater.lake import requests as lake_requests
-from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, order
-from headwater.lake.dynamodb_decoder import order_at_moment
-from headwater.lake.erased_keys import ErasedKeys, ErasedKeysMissing, ErasedStore, row_key
-from headwater.lake.erased_landing import Searched
-from headwater.lake.erased_records import LandedLines, kept_records
-from headwater.lake.forget import KeyToForget
-from headwater.lake.forget_requests import Forgotten, ask, key_values
-from headwater.lake.lease import LeaseLost
-from headwater.lake.progress import Progress
-from headwater.lake.quarantine import BadEntry, Quarantine
-from headwater.lake.requested_work import RequestedWork
-from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Status
-from headwater.lake.scanned_export import write_export
+from headwater.lake.base import s3_deletion, s3_versions
+from headwater.lake.base.lease import LeaseLost
+from headwater.lake.base.progress import Progress
+from headwater.lake.base.quarantine import BadEntry, Quarantine
+from headwater.lake.decoding.debezium_decoder import PostgresDecoder, decode_lines, order
+from headwater.lake.decoding.dynamodb_decoder import order_at_moment
+from headwater.lake.requests import forget as forget_work
+from headwater.lake.requests import protocol as lake_requests
+from headwater.lake.requests.forget import KeyToForget
+from headwater.lake.requests.forget_requests import Forgotten, ask, key_values
+from headwater.lake.requests.protocol import DONE, REFUSED, RUNNING, News, Requests, Status
+from headwater.lake.requests.requested_work import RequestedWork
+from headwater.lake.sources import exports_left
+from headwater.lake.sources.scanned_export import write_export
+from headwater.lake.table.erasure import landing_objects
+from headwater.lake.table.erasure.keys import ErasedKeys, ErasedKeysMissing, ErasedStore, row_key
+from headwater.lake.table.erasure.landing_objects import Searched
+from headwater.lake.table.erasure.records import LandedLines, kept_records
 from headwater.order_database import absence
 from headwater.paths import CONFIG, CONTRACTS
 from tests.unit.conftest import BUCKET, EXISTING, write_dev
@@ -461,7 +463,7 @@ def test_a_landing_object_that_another_has_written_meanwhile_is_read_and_written
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(s3, "put_object", put_object)
-            searched = erased_landing._search(s3, VERSIONED, key, lambda: LandedLines(PEOPLE, 1, forgotten()))
+            searched = landing_objects._search(s3, VERSIONED, key, lambda: LandedLines(PEOPLE, 1, forgotten()))
         assert versions(s3, key) == [key.rpartition("/")[2]], "no older version tells of the row"
         stored = s3.get_object(Bucket=VERSIONED, Key=key)
         assert stored["Metadata"] == {"next-offset": "2"}
@@ -475,9 +477,9 @@ def test_a_landing_object_that_another_has_written_meanwhile_is_read_and_written
 def test_an_object_that_is_none_of_lines_is_counted_and_one_that_is_gone_is_not(s3: Any, lake: str) -> None:
     for body in (b"no gzip", gzip.compress(b"whole")[:-9], gzip.compress(b"\xff")):
         s3.put_object(Bucket=BUCKET, Key=f"{lake}/x", Body=body)
-        found = erased_landing._search(s3, BUCKET, f"{lake}/x", lambda: LandedLines(PEOPLE, 1, forgotten()))
+        found = landing_objects._search(s3, BUCKET, f"{lake}/x", lambda: LandedLines(PEOPLE, 1, forgotten()))
         assert found == Searched(1, 0, 0, 1)
-    assert erased_landing._search(s3, BUCKET, f"{lake}/y", lambda: LandedLines(PEOPLE, 1, forgotten())) == Searched()
+    assert landing_objects._search(s3, BUCKET, f"{lake}/y", lambda: LandedLines(PEOPLE, 1, forgotten())) == Searched()
 
 
 # --- The work ---------------------------------------------------------------------------------------------------------

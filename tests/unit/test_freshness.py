@@ -15,7 +15,7 @@ from botocore.exceptions import EndpointConnectionError
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
-from headwater.lake.progress import NOTED_AS, Progress
+from headwater.lake.base.progress import NOTED_AS, Progress
 from headwater.verify import Lake
 from headwater.waiting import wait_until
 from rig.demo import freshness

@@ -14,10 +14,10 @@ from headwater.commands.resync import ItemReader
 from headwater.contract.model import Contract, History, change_history
 from headwater.contract.reading import parse_contract
 from headwater.errors import UserError
-from headwater.lake import scanned_export
-from headwater.lake.changes import columns_tagged
-from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_item, decode_records, kept_decoder, rest_form
-from headwater.lake.rest_values import Filler, RowRest
+from headwater.lake.decoding.changes import columns_tagged
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_item, decode_records, kept_decoder, rest_form
+from headwater.lake.decoding.rest_values import Filler, RowRest
+from headwater.lake.sources import scanned_export
 from headwater.verify.dynamodb_source import DynamoDbTable
 
 SECRET = "hunter2"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, REQUESTS_PAUSE, IdlePause
+from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS, REQUESTS_PAUSE, IdlePause
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,13 @@ import pytest
 
 from headwater.contract.model import lake_tables
 from headwater.contract.reading import read_contracts
-from headwater.lake import job, lease, metrics
-from headwater.lake.decoding_ahead import DecodingAhead
-from headwater.lake.idle_pause import IdlePause
-from headwater.lake.job import LASTING_PAUSE, PASSING_PAUSE, CommitNext, Job, parser, running_job
-from headwater.lake.lease import LeaseLost
-from headwater.lake.quarantine import TooManyBadRecords
+from headwater.lake.base import lease, metrics
+from headwater.lake.base.idle_pause import IdlePause
+from headwater.lake.base.lease import LeaseLost
+from headwater.lake.base.quarantine import TooManyBadRecords
+from headwater.lake.job import loop as job
+from headwater.lake.job.loop import LASTING_PAUSE, PASSING_PAUSE, CommitNext, Job, parser, running_job
+from headwater.lake.sources.decoding_ahead import DecodingAhead
 from headwater.paths import CONTRACTS, ROOT
 from headwater.waiting import wait_until
 
@@ -438,6 +439,6 @@ def test_the_emr_step_needs_neither_msgspec_nor_what_stays_on_the_laptop() -> No
     command = [sys.executable, "-c", script, str(ROOT / "emr_steps" / "write_hudi.py")]
     imported = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     shipped = ("headwater.contract", "headwater.errors", "headwater.lake")
-    assert "headwater.lake.writer" in imported
+    assert "headwater.lake.table.writer" in imported
     assert [name for name in imported if not name.startswith(shipped)] == []
     assert "headwater.contract.reading" not in imported

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.lake.kinesis import LATEST, NOTHING_READ, READ_TO_END, TRIM_HORIZON, KinesisStream, ShardGone
+from headwater.lake.sources.kinesis import LATEST, NOTHING_READ, READ_TO_END, TRIM_HORIZON, KinesisStream, ShardGone
 from tests.kinesis_api import ARN, SHARDS_PER_PAGE, Kinesis
 
 MOST = 10**6

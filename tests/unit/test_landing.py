@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from headwater.lake.landing import Landing, LandingGap, LandingObject, Waiting, cursor_after
-from headwater.lake.s3_deletion import delete_all
+from headwater.lake.base.s3_deletion import delete_all
+from headwater.lake.sources.landing import Landing, LandingGap, LandingObject, Waiting, cursor_after
 from tests.unit.conftest import BUCKET
 
 MOST = 10**9

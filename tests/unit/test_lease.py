@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from headwater.lake import lease as lease_module
-from headwater.lake.lease import Lease, LeaseLost, Leases
+from headwater.lake.base import lease as lease_module
+from headwater.lake.base.lease import Lease, LeaseLost, Leases
 from headwater.waiting import PATIENCE_SECONDS
 from tests.unit.conftest import BUCKET
 

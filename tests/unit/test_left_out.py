@@ -13,10 +13,10 @@ from headwater.contract.reading import parse_contract
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.errors import UserError
-from headwater.lake.data_files import DataFile
-from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
-from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
-from headwater.lake.dynamodb_export import Export, decode_items
+from headwater.lake.decoding.debezium_decoder import PostgresDecoder, decode_lines
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records
+from headwater.lake.sources.data_files import DataFile
+from headwater.lake.sources.dynamodb_export import Export, decode_items
 from headwater.verify.dynamodb_source import DynamoDbTable
 
 PEOPLE = """

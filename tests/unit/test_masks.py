@@ -15,9 +15,10 @@ from headwater.contract.model import Contract, from_json
 from headwater.contract.reading import parse_contract
 from headwater.definitions import connectors
 from headwater.errors import UserError
-from headwater.lake import debezium_decoder, scanned_export
-from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records, kept_decoder
-from headwater.lake.rest_values import Filler, RowRest
+from headwater.lake.decoding import debezium_decoder
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records, kept_decoder
+from headwater.lake.decoding.rest_values import Filler, RowRest
+from headwater.lake.sources import scanned_export
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.verify.postgresql_source import PostgresqlTable
 from tests.unit.test_left_out import (

@@ -3,8 +3,8 @@ from typing import Any, Literal
 
 import pytest
 
-from headwater.lake import metrics
-from headwater.lake.metrics import CloudWatchReport, impatient_client, to_all
+from headwater.lake.base import metrics
+from headwater.lake.base.metrics import CloudWatchReport, impatient_client, to_all
 
 
 class CloudWatch:

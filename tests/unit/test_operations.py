@@ -22,10 +22,10 @@ from headwater.contract.model import POSTGRESQL, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import topic
 from headwater.definitions.order_database import published_tables
-from headwater.deployment.environment_rules import read_environment
-from headwater.lake.command_lines import CommandLines
-from headwater.lake.progress import NOTED_AS, Progress
-from headwater.lake.quarantine import BadEntry, Quarantine
+from headwater.environment.rules import read_environment
+from headwater.lake.base.command_lines import CommandLines
+from headwater.lake.base.progress import NOTED_AS, Progress
+from headwater.lake.base.quarantine import BadEntry, Quarantine
 from headwater.operations import connectors, database, kafka, key_value, tables, writers
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from headwater.lake import dynamodb_decoder
-from headwater.lake.changes import BadRecord
-from headwater.lake.debezium_decoder import _commit_before, floor_below, order
+from headwater.lake.decoding import dynamodb_decoder
+from headwater.lake.decoding.changes import BadRecord
+from headwater.lake.decoding.debezium_decoder import _commit_before, floor_below, order
 
 MINUTE = 60 * 10**6
 

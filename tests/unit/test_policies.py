@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from headwater.deployment import policies
-from headwater.deployment.policies import Judgement
-from headwater.deployment.rights import Principal, Right
-from headwater.deployment.templates import Deployment
+from headwater.review import policies
+from headwater.review.policies import Judgement
+from headwater.review.rights import Principal, Right
+from headwater.review.templates import Deployment
 
 PUT = Right("s3:PutObject", "arn:aws:s3:::{lake}/lake/orders/*")
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/${headwater-dev-lake.Key}"

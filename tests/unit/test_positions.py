@@ -22,9 +22,9 @@ from headwater.commands import environments, lakes
 from headwater.commands.lakes import DeployedLake
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
 from headwater.contract.reading import read_contracts
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.lake.progress import NOTED_AS, Progress
+from headwater.lake.base.progress import NOTED_AS, Progress
 from headwater.operations import connectors, deployed, key_value
 from headwater.operations.deployed import Deployed
 from headwater.operations.positions import (

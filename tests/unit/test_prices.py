@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.deployment.prices import Price, Prices, read_prices
 from headwater.errors import UserError
+from headwater.review.prices import Price, Prices, read_prices
 
 REST = 'unit: hour, source: "https://aws.amazon.com/emr/pricing/", date: "2026-11"'
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from headwater.lake.progress import Progress
+from headwater.lake.base.progress import Progress
 
 
 def test_the_start_of_streaming_is_now_where_it_is_not_known() -> None:

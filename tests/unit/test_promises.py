@@ -29,7 +29,7 @@ LISTED = {
 }
 """The rows that begin so, by how the list says that one begins."""
 TOOL = ROOT / "tools" / "promises.py"
-MUTATED = "headwater/lake/s3_uri.py"
+MUTATED = "headwater/lake/base/s3_uri.py"
 GUARDED = f"""promises:
   - name: guarded
     promise: An address has a prefix without slashes at its ends.

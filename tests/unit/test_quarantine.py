@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import UserError
-from headwater.lake import quarantine
-from headwater.lake.quarantine import BadEntry, Quarantine, batch_of, is_chosen
+from headwater.lake.base import quarantine
+from headwater.lake.base.quarantine import BadEntry, Quarantine, batch_of, is_chosen
 from tests.unit.conftest import BUCKET
 
 URI = f"s3://{BUCKET}/lake/_quarantine"

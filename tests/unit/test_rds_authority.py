@@ -7,7 +7,7 @@ import datetime
 import pytest
 from cryptography import x509
 
-from headwater.deployment import allow_lists, rds_authority
+from headwater.environment import allow_lists, rds_authority
 from headwater.errors import UserError
 from headwater.yaml_files import read_yaml
 

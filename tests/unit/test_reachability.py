@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from headwater.deployment.reachability import (
+from headwater.errors import UserError
+from headwater.review.reachability import (
     HTTPS,
     Declarations,
     Declared,
@@ -14,8 +15,7 @@ from headwater.deployment.reachability import (
     declarations,
     findings,
 )
-from headwater.deployment.templates import Deployment
-from headwater.errors import UserError
+from headwater.review.templates import Deployment
 
 Resources = dict[str, dict[str, Any]]
 ANYWHERE = {"CidrIp": "0.0.0.0/0", "IpProtocol": "-1"}

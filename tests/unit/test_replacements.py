@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from headwater.deployment import replacements
-from headwater.deployment.replacements import Loss, Specification
 from headwater.errors import UserError
+from headwater.review import replacements
+from headwater.review.replacements import Loss, Specification
 
 Resources = dict[str, dict[str, Any]]
 

@@ -18,15 +18,15 @@ from headwater.commands import quarantine as command
 from headwater.contract.model import Contract
 from headwater.contract.reading import read_contract
 from headwater.errors import UserError
-from headwater.lake import debezium_decoder, dynamodb_decoder
-from headwater.lake import requests as lake_requests
-from headwater.lake.lease import LeaseLost
-from headwater.lake.progress import Progress
-from headwater.lake.quarantine import BadEntry, Quarantine
-from headwater.lake.replay import RecordsToReplay, Replay
-from headwater.lake.replay_requests import Choice, ask, withdraw
-from headwater.lake.requested_work import RequestedWork
-from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Request, Requests, Status
+from headwater.lake.base.lease import LeaseLost
+from headwater.lake.base.progress import Progress
+from headwater.lake.base.quarantine import BadEntry, Quarantine
+from headwater.lake.decoding import debezium_decoder, dynamodb_decoder
+from headwater.lake.requests import protocol as lake_requests
+from headwater.lake.requests.protocol import DONE, REFUSED, RUNNING, News, Request, Requests, Status
+from headwater.lake.requests.replay import RecordsToReplay, Replay
+from headwater.lake.requests.replay_requests import Choice, ask, withdraw
+from headwater.lake.requests.requested_work import RequestedWork
 from headwater.paths import CONTRACTS
 from tests.unit.conftest import BUCKET
 

@@ -10,11 +10,11 @@ import pytest
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
-from headwater.lake import debezium_decoder, dynamodb_decoder
-from headwater.lake.changes import Decoded
-from headwater.lake.debezium_decoder import PostgresDecoder
-from headwater.lake.dynamodb_decoder import DynamoDecoder
-from headwater.lake.rest_values import Filler, RestForm, RowRest
+from headwater.lake.decoding import debezium_decoder, dynamodb_decoder
+from headwater.lake.decoding.changes import Decoded
+from headwater.lake.decoding.debezium_decoder import PostgresDecoder
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder
+from headwater.lake.decoding.rest_values import Filler, RestForm, RowRest
 
 RELATIONAL = """
 table: things

@@ -6,7 +6,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from headwater.cli import app
-from headwater.deployment.review_comment import MOST_CHARACTERS, Section, marker, render
+from headwater.review.comment import MOST_CHARACTERS, Section, marker, render
 
 RUN = "https://github.com/o/r/actions/runs/1"
 LONG = "".join(f"[~] AWS::S3::Bucket Bucket{number} changes its tags\n" for number in range(5_000))

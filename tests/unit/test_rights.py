@@ -9,9 +9,9 @@ import botocore.session
 import pytest
 from botocore import xform_name
 
-from headwater.deployment.rights import Right, read_principals
 from headwater.errors import UserError
 from headwater.paths import ROOT
+from headwater.review.rights import Right, read_principals
 from tests import kafka_rights
 from tests.aws_recorder import Request
 from tests.aws_rights import Names, rights, write_recorded

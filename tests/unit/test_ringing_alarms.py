@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.contract.reading import read_contracts
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.operations import alarms
 from headwater.operations.deployed import Deployed
 from headwater.operations.state import Alarm

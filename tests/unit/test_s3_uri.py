@@ -1,6 +1,6 @@
 import pytest
 
-from headwater.lake.s3_uri import key_below, object_uri, split_uri
+from headwater.lake.base.s3_uri import key_below, object_uri, split_uri
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/a/b", "s3a://bucket/a/b/", "s3://bucket//a/b"])

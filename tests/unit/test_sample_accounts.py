@@ -12,7 +12,7 @@ import pytest
 
 from headwater.contract.reading import read_contract
 from headwater.errors import UserError
-from headwater.lake.dynamodb_decoder import DynamoDecoder
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder
 from headwater.paths import CONTRACTS
 from rig.local.relay import kinesis_data
 from rig.samples import accounts, accounts_workload

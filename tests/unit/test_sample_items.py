@@ -10,7 +10,7 @@ import pytest
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
-from headwater.lake.dynamodb_decoder import DynamoDecoder
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder
 from rig.local.relay import kinesis_data
 from rig.samples import dynamodb_tables, items, items_workload
 from rig.samples.accounts import TABLE

@@ -15,8 +15,8 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from headwater.contract.reading import from_document
-from headwater.deployment import schemas
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment import schemas
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, CONTRACTS, ROOT
 from tests.unit.test_contract import GOOD, KEY_VALUE

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from headwater.cli import app
 from headwater.commands import environments, status
-from headwater.lake.command_lines import CommandLines
+from headwater.lake.base.command_lines import CommandLines
 from headwater.operations import watched
 from headwater.operations.state import Part, Problem, State
 from headwater.operations.watched import Watched, problems

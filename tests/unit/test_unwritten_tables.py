@@ -17,9 +17,9 @@ from headwater.commands import environments, status
 from headwater.contract.model import History, catalog_names, lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import topic
-from headwater.deployment.environment_rules import read_environment
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.lake.progress import NOTED_AS, Progress
+from headwater.lake.base.progress import NOTED_AS, Progress
 from headwater.operations.deployed import Deployed
 from headwater.paths import CONFIG, CONTRACTS
 from tests.unit.conftest import BUCKET

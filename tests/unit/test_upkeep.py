@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from headwater.lake.upkeep import Chore, Upkeep, a_tenth_of
+from headwater.lake.job.upkeep import Chore, Upkeep, a_tenth_of
 
 REFUSED = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DeleteObjects")
 

@@ -20,7 +20,7 @@ from headwater.contract.model import Contract
 from headwater.contract.reading import from_document, read_contract
 from headwater.contract.types import Type
 from headwater.errors import UserError
-from headwater.lake.dynamodb_decoder import DynamoDecoder
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder
 from headwater.paths import CONTRACTS
 from headwater.verify import DynamoDbSource, Lake, TableComparison, compare, verify_tables
 from headwater.verify.bunches import Pace

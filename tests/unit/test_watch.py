@@ -21,7 +21,7 @@ from headwater.commands.endless_comparison import EndlessComparison, Kept
 from headwater.commands.postgresql import CredentialsRefused
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
-from headwater.lake import metrics
+from headwater.lake.base import metrics
 from headwater.operations import watched
 from headwater.operations.watched import Watched
 from headwater.verify import watch as watch_module

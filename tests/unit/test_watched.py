@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import UserError
-from headwater.lake import metrics
-from headwater.lake.command_lines import CommandLines
+from headwater.lake.base import metrics
+from headwater.lake.base.command_lines import CommandLines
 from headwater.operations import watched
 from headwater.operations.watched import Watched
 from tests.unit.conftest import BUCKET

@@ -12,7 +12,7 @@ from typing import Any
 import boto3
 import pytest
 
-from headwater.lake.kinesis import NOTHING_READ, READ_TO_END
+from headwater.lake.sources.kinesis import NOTHING_READ, READ_TO_END
 from rig.demo.freshness import PublishedInstants
 from rig.demo.waterfall import (
     STAGES_TO_KINESIS,

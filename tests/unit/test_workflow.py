@@ -15,10 +15,10 @@ import yaml
 
 from headwater.commands import verbs
 from headwater.commands.sbom import SBOM
-from headwater.deployment import environment
-from headwater.deployment.review_comment import marker, render
+from headwater.environment import model as environment
 from headwater.packaging.sbom import LICENCES
 from headwater.paths import CONFIG, ROOT
+from headwater.review.comment import marker, render
 
 FOLDER = ROOT / ".github" / "workflows"
 ACCEPTED = ROOT / ".github" / "osv-scanner.toml"

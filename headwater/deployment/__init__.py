@@ -1,1 +1,0 @@
-"""An environment's configuration, and what its templates promise. Stays on the laptop."""

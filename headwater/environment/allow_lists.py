@@ -1,0 +1,146 @@
+"""What AWS offers: releases, versions, instance and worker types that an environment may name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from headwater.environment.model import Aurora, Environment, Rule
+from headwater.yaml_files import either, read_yaml
+
+FILE = Path(__file__).with_name("allow_lists.yaml")
+_OF_EMR = "which EMR offers and which encrypt what goes between instances"
+_OF_AURORA = "database.engine_version"
+_LISTS = {
+    _OF_AURORA: "aurora_postgresql",
+    "stream.kafka_version": "msk_versions",
+    "stream.broker_type": "msk_broker_types",
+    "connect.kafka_connect_version": "msk_connect_versions",
+    "emr.release": "emr_releases",
+    "glue.version": "glue_versions",
+    "glue.worker_type": "glue_worker_types",
+}
+"""The list of each field that takes only what AWS offers, whatever the other fields are."""
+RUNTIMES = {"emr.release": "emr_runtimes", "glue.version": "glue_runtimes"}
+"""The table of what the versions of a field bring that run our code."""
+
+
+def rules(environment: Environment) -> Iterator[Rule]:
+    """A rule for each field of which the lists know what AWS offers. What they do not know gives a warning; what they
+    know not to work is refused."""
+    regions, region = _lists()["regions"]["values"], environment.region
+    known = f"{either(regions)}, for which {FILE.name} has the lists"
+    yield Rule("region", region in regions, known, only_warns=True)
+    zones, offered = environment.availability_zones, regions.get(region)
+    different = 2 <= len(set(zones)) == len(zones) <= 3 and all(zone.startswith(region) for zone in zones)
+    yield Rule(
+        "availability_zones",
+        different,
+        f"two or three different ones of {', '.join(offered) if offered else region}",
+    )
+    if offered:
+        expected = f"two or three different ones of {', '.join(offered)}"
+        yield Rule("availability_zones", set(zones) <= set(offered), expected, only_warns=True)
+    if environment.network.nat_instance_type is not None:
+        yield _listed(environment, "network.nat_instance_type", "nat_instance_types")
+    for field, name in _LISTS.items():
+        if field != _OF_AURORA or isinstance(environment.database, Aurora):
+            yield _listed(environment, field, name)
+    for field in ("emr.primary_type", "emr.core_type"):
+        yield _instance_rule(environment, field)
+    primary = environment.emr.primary_type
+    yield Rule(
+        "emr.core_type",
+        platform(environment.emr.core_type) == platform(primary),
+        f"a type of the processors of emr.primary_type ({primary}: {platform(primary)}): all nodes get one archive",
+    )
+
+
+def emr_instance_types() -> list[str]:
+    """The instance types that the releases of EMR offer, in the file's order."""
+    families = _lists()["emr_releases"]["instance_types"]
+    return [f"{family}.{size}" for family, sizes in families.items() for size in sizes]
+
+
+def platform(instance_type: str) -> str:
+    """The platform of an instance type's processors, ``aarch64`` or ``x86_64``, as wheels call it."""
+    # https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html: g after the generation is Graviton.
+    return "aarch64" if re.match(r"[a-z]+\d+g", instance_type) else "x86_64"
+
+
+def memory_mib(instance_type: str) -> int:
+    """The memory of an instance type of EMR in MiB, or a little less: its families have 2 (c), 4 (m) or 8 (r) GiB per
+    vCPU, and an xlarge has four."""
+    family, _, size = instance_type.partition(".")
+    vcpus = 4 * int(size.removesuffix("xlarge") or 1)
+    return {"c": 2, "m": 4, "r": 8}[family[0]] * vcpus * 1024
+
+
+def shortfall(runtimes: str, version: str) -> str | None:
+    """What a version in a table of runtimes lacks that our code needs, in a sentence; None where it lacks nothing."""
+    for part, brought in _lists()[runtimes]["values"][version].items():
+        need = _lists()["needs"]["values"][part]
+        if "at_least" in need:
+            met, wanted = _number(brought) >= _number(need["at_least"]), f"{need['at_least']} or later"
+        elif "series" in need:
+            met, wanted = f"{brought}.".startswith(f"{need['series']}."), need["series"]
+        else:
+            met, wanted = brought == need["exactly"], need["exactly"]
+        if not met:
+            return f"{version} has {part} {brought}, and {wanted} is needed: {need['why']}"
+    return None
+
+
+def _instance_rule(environment: Environment, field: str) -> Rule:
+    type_ = attrgetter(field)(environment)
+    offered = emr_instance_types()
+    same_family = [candidate for candidate in offered if _family(candidate) == _family(type_)]
+    families = sorted({_family(candidate) for candidate in offered})
+    expected = either(same_family) if same_family else f"a type of the families {either(families)}"
+    # The families of these letters have a known memory per vCPU, which the writer's settings are made of.
+    sized = re.fullmatch(r"[cmr]\d+[a-z-]*\.\d*xlarge", type_) is not None
+    may_be_new = sized and _family(type_) not in _lists()["emr_releases"]["unencrypted"]
+    return Rule(
+        field,
+        type_ in offered,
+        f"{expected}, {_OF_EMR} ({_origin('emr_releases')})",
+        only_warns=may_be_new,
+    )
+
+
+def _family(instance_type: str) -> str:
+    return instance_type.partition(".")[0]
+
+
+def _listed(environment: Environment, field: str, name: str) -> Rule:
+    values, value = _lists()[name]["values"], attrgetter(field)(environment)
+    why = _why_refused(field, name, value)
+    expected = f"{either(values)} ({_origin(name)})" + (f": {why}" if why else "")
+    return Rule(field, value in values and why is None, expected, only_warns=why is None and value != "")
+
+
+def _why_refused(field: str, name: str, value: str) -> str | None:
+    """Why a value is known not to work; None where nothing speaks against it."""
+    runtimes = RUNTIMES.get(field)
+    if runtimes is not None and value in _lists()[runtimes]["values"]:
+        return shortfall(runtimes, value)
+    required: dict[str, str] | None = _lists()[name].get("required")
+    return None if required is None or re.fullmatch(required["pattern"], value) else required["why"]
+
+
+def _origin(name: str) -> str:
+    return f"{FILE.name}, {name}, as of {_lists()[name]['date']}"
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+@cache
+def _lists() -> dict[str, Any]:
+    lists: dict[str, Any] = read_yaml(FILE)
+    return lists

@@ -1,0 +1,85 @@
+"""Where a row stays beside the lake after it has gone from it, and until when at most, by an environment's settings."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from headwater.contract.model import POSTGRESQL, Contract
+from headwater.environment.model import Aurora, CreatedTables, Environment, ExistingTables
+
+OLDER_VERSION_DAYS = 7
+"""How long a versioned bucket keeps what was replaced or deleted: long enough to undo a mistake, no longer, since the
+writers delete files all the time."""
+IMPORTED = "orders"
+"""The table of which QuickSight keeps an import (``stacks/bi.py``)."""
+_REFRESHES = {"hourly": dt.timedelta(hours=1), "daily": dt.timedelta(days=1)}
+_DYNAMODB_BACKUP_DAYS = 35
+"""Point-in-time recovery as the deployment switches it on."""
+_SEGMENT = dt.timedelta(days=7)
+"""Kafka deletes whole segments, and begins another one after so long (``log.roll.hours``, Kafka's default)."""
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """A place in which a row may stay: for how long at most after it was written there last, None where Headwater does
+    not know; ``why`` says by which setting, or whom to ask."""
+
+    place: str
+    keeps: dt.timedelta | None
+    why: str
+
+    def document(self, now: dt.datetime) -> dict[str, str | None]:
+        """For a receipt of that moment."""
+        gone_by = None if self.keeps is None else (now + self.keeps).isoformat(timespec="seconds")
+        return {"place": self.place, "gone_by": gone_by, "why": self.why}
+
+
+def expiries(environment: Environment, contract: Contract) -> list[Expiry]:
+    """What expires of a contract's row, the source's own copies first, and what people have to delete."""
+    of_source = _of_postgresql if contract.source.database == POSTGRESQL else _of_dynamodb
+    days = dt.timedelta(days=1)
+    return [
+        *of_source(environment),
+        *_of_lake(environment, contract),
+        Expiry("Athena's query results", environment.lake.query_result_days * days, "lake.query_result_days"),
+        Expiry("logs of writers, connectors and functions", environment.log_days * days, "log_days"),
+        Expiry("files of people: the demo's report, what verify printed, results of queries", None, "theirs to delete"),
+    ]
+
+
+def _of_lake(environment: Environment, contract: Contract) -> list[Expiry]:
+    found = []
+    if environment.data.retain:
+        versions = dt.timedelta(days=OLDER_VERSION_DAYS)
+        place = "older versions in S3, where a writer was killed before it deleted them"
+        found.append(Expiry(place, versions, f"the buckets keep them for {OLDER_VERSION_DAYS} days"))
+    if environment.bi is not None and environment.bi.refresh is not None and contract.table == IMPORTED:
+        found.append(Expiry("QuickSight's import", _REFRESHES[environment.bi.refresh], "bi.refresh, if it succeeds"))
+    return found
+
+
+def _of_postgresql(environment: Environment) -> list[Expiry]:
+    kafka = dt.timedelta(hours=environment.stream.retention_hours) + _SEGMENT
+    database = environment.database
+    backups = Expiry("backups of the database", None, "whoever runs the database says how long backups stay")
+    if isinstance(database, Aurora):
+        backups = Expiry("Aurora's automatic backups", dt.timedelta(days=database.backup_days), "database.backup_days")
+    return [Expiry("Kafka's topic", kafka, "stream.retention_hours, and 7 days until a segment is full"), backups]
+
+
+def _of_dynamodb(environment: Environment) -> list[Expiry]:
+    key_value = environment.key_value
+    stream = Expiry(
+        "the Kinesis stream",
+        dt.timedelta(hours=key_value.stream_retention_hours),
+        "key_value.stream_retention_hours",
+    )
+    if isinstance(key_value, ExistingTables):
+        days = dt.timedelta(days=environment.lake.tombstone_days)
+        stream = Expiry(stream.place, days, "lake.tombstone_days, for which an existing stream may keep records")
+    backups = Expiry("backups of the DynamoDB table", None, "whoever runs the table says how long backups stay")
+    if isinstance(key_value, CreatedTables):
+        days = dt.timedelta(days=_DYNAMODB_BACKUP_DAYS)
+        backups = Expiry("DynamoDB's point-in-time recovery", days, "AWS keeps 35 days")
+    return [stream, backups]

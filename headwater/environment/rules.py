@@ -1,0 +1,243 @@
+"""Reads an environment, and checks what its fields must be beside each other and what AWS offers of them.
+
+``environment`` says which values each field takes by itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from pathlib import Path
+
+import msgspec
+
+from headwater.environment import allow_lists, node_memory
+from headwater.environment.model import (
+    INTERFACE_ENDPOINTS,
+    NEEDED_ENDPOINTS,
+    Aurora,
+    Environment,
+    ExistingDatabase,
+    ExistingTables,
+    Rule,
+    names,
+)
+from headwater.errors import UserError
+from headwater.yaml_files import convert, read_yaml, refusal
+
+_MINUTE = 60
+_DAY_HOURS = 24
+# RFC 1918, without 192.168.0.0/16, which is among the next.
+_PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12")))
+# Connectors of MSK Connect reach nothing there: https://docs.aws.amazon.com/msk/latest/developerguide/
+# msk-connect-from-connectors.html
+_OF_MSK_CONNECT = tuple(map(ipaddress.IPv4Network, ("10.99.0.0/16", "172.21.0.0/16", "192.168.0.0/16")))
+
+
+def read_environment(name: str, folder: Path) -> Environment:
+    """Read ``<folder>/<name>.yaml``. Raises UserError naming file, field, what was found and what was expected. What
+    the lists of AWS's offer do not know is written to standard error, since AWS may offer it by now."""
+    known = names(folder)
+    if name not in known:
+        expected = f"one of {', '.join(known)}, a file in {folder}" if known else f"a file {name}.yaml in {folder}"
+        raise UserError(f"environment: found {name!r}, expected {expected}")
+    path = folder / f"{name}.yaml"
+    environment = convert(read_yaml(path), Environment, str(path))
+    for field, holds, expected, only_warns in _rules(environment, name):
+        if holds:
+            continue
+        value = msgspec.to_builtins(attrgetter(field)(environment))
+        problem = refusal(str(path), field, list(value) if isinstance(value, tuple) else value, expected)
+        if not only_warns:
+            raise problem
+        sys.stderr.write(f"warning: {problem}; if AWS offers it, go on\n")
+    return environment
+
+
+def _rules(environment: Environment, stem: str) -> Iterator[Rule]:
+    """All rules. ``stem`` is the file's name without its ending."""
+    yield Rule("name", environment.name == stem, f"{stem}, as the file is called")
+    yield from _data_rules(environment)
+    yield from _network_rules(environment)
+    yield from _database_rules(environment)
+    yield from _key_value_rules(environment)
+    yield from _sink_rules(environment)
+    principals = environment.lake.query_principals
+    yield Rule("lake.query_principals", len(set(principals)) == len(principals), "different ARNs")
+    yield from _retention_rules(environment)
+    yield from allow_lists.rules(environment)
+    yield from node_memory.rules(environment)
+    yield from _monitoring_rules(environment)
+    yield from _bi_rules(environment)
+
+
+def _data_rules(environment: Environment) -> Iterator[Rule]:
+    data, name = environment.data, environment.name
+    confirmed = data.delete_with_stacks_of
+    yield Rule(
+        "data.delete_with_stacks_of",
+        confirmed is None or (confirmed == name and not data.retain),
+        "null where data.retain is true" if data.retain else f"{name}, or null",
+    )
+    yield Rule(
+        "account",
+        environment.account is not None or not data.retain,
+        "12 digits in quotes where data.retain is true, so that other credentials are refused",
+    )
+    yield Rule("data.retain", data.retain or name != "prod", "true in prod")
+    # What saves money at the price of interruptions is for environments that may lose their data too.
+    for field, careful in (("emr.market", "on-demand"), ("network.endpoint_zones", "all")):
+        holds = not data.retain or attrgetter(field)(environment) == careful
+        yield Rule(field, holds, f"{careful} where data.retain is true")
+
+
+def _network_rules(environment: Environment) -> Iterator[Rule]:
+    network = environment.network
+    cidr = _network(network.cidr)
+    yield Rule(
+        "network.cidr",
+        cidr is not None
+        and 16 <= cidr.prefixlen <= 18
+        and any(map(cidr.subnet_of, _PRIVATE))
+        and not any(map(cidr.overlaps, _OF_MSK_CONNECT)),
+        f"an IPv4 network of /16 to /18, such as 10.40.0.0/16, within {_listed(_PRIVATE)}, and apart from "
+        f"{_listed(_OF_MSK_CONNECT)}, where MSK Connect reaches nothing",
+    )
+    wants_instance = network.nat == "instance"
+    yield Rule(
+        "network.nat_instance_type",
+        (network.nat_instance_type is not None) == wants_instance,
+        "an instance type such as t4g.nano" if wants_instance else "null beside network.nat: gateway",
+    )
+    endpoints = network.interface_endpoints
+    spare = [endpoint for endpoint in INTERFACE_ENDPOINTS if endpoint not in NEEDED_ENDPOINTS]
+    yield Rule(
+        "network.interface_endpoints",
+        len(set(endpoints)) == len(endpoints) and set(NEEDED_ENDPOINTS) <= set(endpoints),
+        f"{', '.join(NEEDED_ENDPOINTS)}, and any of {', '.join(spare)}, each once",
+    )
+
+
+def _network(text: str) -> ipaddress.IPv4Network | None:
+    """The network of a text, where it is written as templates and comparisons have it: address and length."""
+    try:
+        network = ipaddress.IPv4Network(text)
+    except ValueError:
+        return None
+    return network if str(network) == text else None
+
+
+def _listed(networks: Iterable[ipaddress.IPv4Network]) -> str:
+    return ", ".join(map(str, networks))
+
+
+def _database_rules(environment: Environment) -> Iterator[Rule]:
+    database = environment.database
+    if isinstance(database, Aurora):
+        least, most = database.capacity_min, database.capacity_max
+        yield Rule("database.capacity_max", most >= least, f"capacity_min ({least}) or more")
+    else:
+        yield from _existing_database_rules(environment, database)
+
+
+def _existing_database_rules(environment: Environment, database: ExistingDatabase) -> Iterator[Rule]:
+    own = ipaddress.IPv4Network(environment.network.cidr)
+    cidr = _network(database.cidr)
+    yield Rule(
+        "database.cidr",
+        cidr is not None and not any(map(cidr.overlaps, (own, *_OF_MSK_CONNECT))),
+        f"an IPv4 network such as 10.60.0.0/16, apart from network.cidr ({own}), and from {_listed(_OF_MSK_CONNECT)}, "
+        "where MSK Connect reaches nothing",
+    )
+    if database.peering is not None:
+        tables = database.peering.route_tables
+        yield Rule("database.peering.route_tables", len(set(tables)) == len(tables), "different route tables")
+    yield Rule("database.secret_key", *_of_region(environment, database.secret_key))
+
+
+def _key_value_rules(environment: Environment) -> Iterator[Rule]:
+    key_value = environment.key_value
+    if not isinstance(key_value, ExistingTables):
+        return
+    for part in ("contract", "table", "stream"):
+        values = [getattr(table, part) for table in key_value.tables]
+        yield Rule("key_value.tables", len(set(values)) == len(values), f"each {part} once")
+    for table in key_value.tables:
+        holds, expected = _of_region(environment, table.stream_key)
+        yield Rule("key_value.tables", holds, f"{expected} as stream_key of {table.contract}")
+
+
+def _of_region(environment: Environment, key: str | None) -> tuple[bool, str]:
+    """Whether a key is of the environment's region, and what is expected."""
+    return key is None or key.split(":")[3] == environment.region, f"a key of {environment.region}"
+
+
+def _sink_rules(environment: Environment) -> Iterator[Rule]:
+    partitions, tasks = environment.stream.partitions, environment.connect.sink_tasks
+    # Kafka's range assignor gives the first tasks a topic's partitions, and the others none where there are fewer.
+    yield Rule("connect.sink_tasks", tasks <= partitions, f"at most stream.partitions ({partitions})")
+    yield Rule("connect.sink_workers", environment.connect.sink_workers <= tasks, f"at most sink_tasks ({tasks})")
+
+
+def _retention_rules(environment: Environment) -> Iterator[Rule]:
+    lake = environment.lake
+    streams = {
+        "stream.retention_hours": environment.stream.retention_hours,
+        "key_value.stream_retention_hours": environment.key_value.stream_retention_hours,
+    }
+    # What a stream or the landing bucket still holds can arrive again.
+    for name, hours in streams.items():
+        holds = lake.tombstone_days * _DAY_HOURS > hours
+        yield Rule("lake.tombstone_days", holds, f"more than {name} ({hours} hours)")
+    # A table that is set back to one of its versions must be able to read on.
+    hours = lake.landing_days * _DAY_HOURS
+    yield Rule("lake.file_version_hours", lake.file_version_hours <= hours, f"at most landing_days ({hours} hours)")
+    yield Rule(
+        "lake.tombstone_days", lake.tombstone_days >= lake.landing_days, f"landing_days ({lake.landing_days}) or more"
+    )
+
+
+def _monitoring_rules(environment: Environment) -> Iterator[Rule]:
+    settings = environment.monitoring
+    emails = settings.emails
+    yield Rule("monitoring.emails", len(set(emails)) == len(emails), "different addresses")
+    yield Rule("monitoring.emails", bool(emails) or not environment.data.retain, "an address where data.retain is true")
+    # A change waits for its window, or to be landed and found, and then for the commit.
+    until_found = math.ceil(environment.connect.flush_ms / 1000) + environment.emr.idle_seconds_max
+    slowest = max(environment.glue.window_seconds, until_found)
+    # The alarm on freshness wants a figure in three of five minutes.
+    yield Rule("glue.window_seconds", environment.glue.window_seconds <= _MINUTE, f"1 to {_MINUTE}")
+    yield Rule(
+        "connect.flush_ms",
+        until_found <= _MINUTE,
+        f"at most {_MINUTE} seconds together with emr.idle_seconds_max ({environment.emr.idle_seconds_max})",
+    )
+    yield Rule(
+        "monitoring.freshness_seconds",
+        settings.freshness_seconds >= 2 * slowest,
+        f"{2 * slowest} or more: twice glue.window_seconds, and twice connect.flush_ms and "
+        "emr.idle_seconds_max together",
+    )
+    # What a slot holds back is part of all WAL.
+    yield Rule(
+        "monitoring.slot_lag_mib", settings.slot_lag_mib <= settings.wal_mib, f"at most wal_mib ({settings.wal_mib})"
+    )
+    kept = environment.key_value.stream_retention_hours * 3600
+    yield Rule(
+        "monitoring.iterator_age_seconds",
+        settings.iterator_age_seconds < kept,
+        f"less than key_value.stream_retention_hours ({kept} seconds): older records are lost",
+    )
+
+
+def _bi_rules(environment: Environment) -> Iterator[Rule]:
+    if environment.bi is not None and environment.account is not None:
+        account = environment.bi.principal.split(":")[4]
+        yield Rule(
+            "bi.principal",
+            account == environment.account,
+            f"the ARN of a QuickSight user or group of this account ({environment.account})",
+        )

@@ -1,0 +1,45 @@
+"""The JSON Schemas of contracts and environments, by which editors complete and check the YAML that people write."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headwater.contract.document import DynamodbContract, PostgresqlContract
+from headwater.contract.model import DYNAMODB
+from headwater.environment.model import KIND, Environment
+from headwater.paths import SCHEMAS
+
+CONTRACT = SCHEMAS / "contract.schema.json"
+ENVIRONMENT = SCHEMAS / "environment.schema.json"
+
+
+def files() -> dict[Path, str]:
+    """The files of ``schemas/`` with their text."""
+    return {CONTRACT: _text(_contract()), ENVIRONMENT: _text(_environment())}
+
+
+def _environment() -> dict[str, Any]:
+    schema = msgspec.json.schema(Environment)
+    for part in schema["$defs"].values():
+        # msgspec adds the field of a tag by itself, without a description.
+        tag = part["properties"].get(KIND, {})
+        if "description" not in tag and "enum" in tag:
+            tag["description"] = part["description"]
+    return schema
+
+
+def _contract() -> dict[str, Any]:
+    """The source's database decides which fields a contract and its columns have."""
+    (postgresql, dynamodb), parts = msgspec.json.schema_components(
+        [PostgresqlContract, DynamodbContract], ref_template="#/$defs/{name}"
+    )
+    of_dynamodb = {
+        "properties": {"source": {"properties": {"database": {"const": DYNAMODB}}, "required": ["database"]}}
+    }
+    return {"if": {**of_dynamodb, "required": ["source"]}, "then": dynamodb, "else": postgresql, "$defs": parts}
+
+
+def _text(schema: dict[str, Any]) -> str:
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1) + "\n"

@@ -1,0 +1,103 @@
+"""Events in EventBridge by which people hear that a table is not written, that it is again, that it lacks rows, and
+that what has to be done to it from time to time keeps failing.
+
+Their names, which the rules of the monitoring stack use too, and the report that sends them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import Any
+
+from headwater.lake.base.command_lines import CommandLines
+
+TRIES = 3
+"""A failure that may pass, and has come so often in a row, does not."""
+
+FAILING = "Table Failing"
+RECOVERED = "Table Recovered"
+INCOMPLETE = "Table Incomplete"
+UPKEEP_FAILING = "Upkeep Failing"
+# What the name of an environment's Glue database begins with.
+_DATABASES = "headwater_"
+_DETAIL_CHARACTERS = 4000
+"""How much of an error's text an event takes; EventBridge takes 256 KB in all, a message of SNS too."""
+
+
+def event_source(database: str) -> str:
+    """The source, in EventBridge, of the events of the writers of a Glue database; it tells environments apart."""
+    return f"{database}.writer"
+
+
+class EventBridgeReport:
+    """Receives a writer's events, and hands on to EventBridge that a table fails, that it works again, that it begins
+    with changes before which there were others, and that a chore of its upkeep fails. A failure that may pass is told
+    when it has come three times in a row, and so is one of upkeep. Several threads may report at the same time."""
+
+    def __init__(self, events: Any, database: str) -> None:
+        self._events = events
+        self._database = database
+        self._commands = CommandLines(database.removeprefix(_DATABASES))
+        self._lock = threading.Lock()
+        self._told: set[str] = set()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Take in one event; ``failed``, ``recovered``, ``begins late`` and ``upkeep failed`` count."""
+        kind = event["event"]
+        if kind == "failed":
+            passing = event["passes"] and event["attempt"] < TRIES and event["again_in_seconds"] is not None
+            with self._lock:
+                if passing or event["table"] in self._told:
+                    return
+                self._told.add(event["table"])
+            self._send(FAILING, event["table"], {**event, "next_step": _next_step(event)})
+        elif kind == "recovered":
+            with self._lock:
+                if event["table"] not in self._told:
+                    return
+                self._told.discard(event["table"])
+            self._send(RECOVERED, event["table"], {})
+        elif kind == "begins late":
+            table, partition = event["table"], event["partition"]
+            message = f"What landed of {partition} begins with offset {event['first_offset']}: older changes are gone."
+            step = (
+                f"Read the source's rows again: {self._commands.resync(event['main_table'])} (beside an existing "
+                "database without --host and --user). If that is under way, wait for it."
+            )
+            self._send(INCOMPLETE, table, {"message": message, "next_step": step})
+        elif kind == "upkeep failed" and event["attempt"] == TRIES:
+            step = "Changes are still written. Do what the message says; it is tried again when it is due."
+            message = f"{event['chore']}: {event['message']}"
+            self._send(UPKEEP_FAILING, event["table"], {**event, "message": message, "next_step": step})
+
+    def _send(self, kind: str, table: str, event: dict[str, Any]) -> None:
+        detail: dict[str, Any] = {"table": table}
+        for name in ("error", "message", "next_step"):
+            if name in event:
+                detail[name] = _plain(event[name])
+        entry = {"Source": event_source(self._database), "DetailType": kind, "Detail": json.dumps(detail)}
+        try:
+            answer = self._events.put_events(Entries=[entry])
+            refused = answer["Entries"][0].get("ErrorMessage") if answer["FailedEntryCount"] else None
+        except Exception as error:
+            # Whatever is wrong with EventBridge, the other tables go on; the silent table raises its own alarm.
+            refused = f"{type(error).__name__}: {error}"
+        if refused is not None:
+            sys.stderr.write(f"EventBridge took no event: {refused}\n")
+
+
+def _plain(text: str) -> str:
+    """A text as one line without quotes and backslashes, since EventBridge puts it into one as it is."""
+    return " ".join(text[:_DETAIL_CHARACTERS].split()).replace('"', "'").replace("\\", "/")
+
+
+def _next_step(event: dict[str, Any]) -> str:
+    again = event["again_in_seconds"]
+    then = (
+        "The job has ended and is started anew." if again is None else "The other tables go on; this one tries again."
+    )
+    if event["passes"]:
+        return f"{then} If it goes on failing, look for the error in the writer's log, below `failed` and this table."
+    return f"{then} Do what the message says."

@@ -1,0 +1,37 @@
+"""Signals that reach Spark's JVM and not the job.
+
+The process of ``spark-submit`` is the JVM, and Python is its child. Whoever asks that process to end (SIGTERM) would
+end Spark in the middle of a commit, and the job with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from headwater.lake.base.jvm_classes import java_class
+
+_POLL_SECONDS = 0.2
+
+
+def forward_to(stop: threading.Event, spark: SparkSession) -> None:
+    """Let SIGTERM and SIGINT to the JVM of this session set ``stop`` instead of ending it: it ends after Python has.
+
+    A hook of the JVM's end would come too late: Hudi writes no log file any more once that has begun. Python asks the
+    JVM whether a signal has come. If the JVM called Python, Python would listen on a port on which PySpark's gateway
+    asks for no token: whoever reaches it could stop the job.
+    """
+    signals = java_class(spark, "io.headwater.lake.StopSignals")()
+    threading.Thread(target=_watch, args=(signals, stop), name="signals", daemon=True).start()
+
+
+def _watch(signals: Any, stop: threading.Event) -> None:
+    # Without a JVM there is nothing to be stopped.
+    with suppress(Py4JError, OSError):
+        while not stop.wait(_POLL_SECONDS):
+            if signals.came():
+                stop.set()

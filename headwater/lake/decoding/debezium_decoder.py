@@ -1,0 +1,726 @@
+"""Debezium's change events of a PostgreSQL table to rows of a lake table."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import json
+import re
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from headwater.contract.masks import is_masked
+from headwater.contract.model import DROP, KEEP, QUARANTINE, Column, Contract
+from headwater.contract.types import SourceType
+from headwater.lake.base.quarantine import batch_of
+from headwater.lake.decoding.changes import (
+    ROW_TAGS,
+    BadRecord,
+    Decoded,
+    Identity,
+    epoch_digits,
+    floor_row,
+    order_at,
+    partition_defect,
+    tagged,
+    without_row,
+)
+from headwater.lake.decoding.exact_values import (
+    DEFECTS,
+    TOAST_PLACEHOLDER,
+    Converter,
+    Unfit,
+    column_converter,
+    dotted,
+    dump_json,
+    json_converter,
+    parse_json,
+    reason_of,
+)
+from headwater.lake.decoding.rest_values import Read, RestForm, RowRest, nested
+from headwater.lake.decoding.transformed_values import transforming
+
+Headers = Iterable[tuple[str, str | None]]
+"""A record's headers as they are landed: names, and contents in base64."""
+_LSN = re.compile(r"\d{1,20}\Z", re.ASCII).match
+_EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+REKEYED = ("__debezium.newkey", "__debezium.oldkey")
+"""The headers of the delete and of the insert that Debezium makes of an update which changes the primary key."""
+_EPOCH = "headwater.epoch"
+"""The header that the source connector gives every record after the first epoch."""
+_IDENTITY = "headwater.identity"
+"""The header that the source connector gives an update or a delete whose old key PostgreSQL did not log."""
+
+# How Debezium spells its TOAST placeholder: a text, bytes in hexadecimal, an object for hstore, and arrays of these, of
+# its UUID (Java's nameUUIDFromBytes) or of its letters' codes. In Python, codes that are floats equal those that are
+# integers.
+_IN_HEX = TOAST_PLACEHOLDER.encode().hex()
+_PLACEHOLDER_TEXTS = frozenset({TOAST_PLACEHOLDER, _IN_HEX})
+_PLACEHOLDER_ARRAYS = (
+    [TOAST_PLACEHOLDER],
+    [_IN_HEX],
+    ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+    [ord(letter) for letter in TOAST_PLACEHOLDER],
+)
+_PLACEHOLDER_HSTORE = f'{{"{TOAST_PLACEHOLDER}":'
+
+
+_NO_INSTANT = "1970-01-01T00:00:00Z"
+"""What Debezium writes for a timestamp with time zone that is not known and takes no null."""
+
+
+def order(epoch: int, commit: int, lsn: int, snapshot: bool) -> str:
+    """The text that compares two changes of one key, in 46 digits: the epoch, 0 for a snapshot's row or 1 for a change,
+    the LSN of the commit before the change's transaction, the change's own LSN, and a last digit that is lower in a
+    floor than in the rows that came with it."""
+    return f"{epoch_digits(epoch)}{0 if snapshot else 1}{commit:020d}{lsn:020d}1"
+
+
+def floor_below(order_: str) -> str:
+    """The floor that ends what is older than a row of that order."""
+    return order_[:-1] + "0"
+
+
+class _Origin(NamedTuple):
+    """Where a record comes from: its epoch, its place and its key. ``rekeyed``: an update changed the source's primary
+    key. ``without_old_key``: PostgreSQL did not log which row it changed."""
+
+    epoch: int
+    position: str
+    key: bytes | None
+    rekeyed: bool
+    without_old_key: bool
+
+
+def is_inside(column: Column) -> bool:
+    """Whether a column takes what is inside a JSON document; others take a source column's value as it stands."""
+    is_nested = column.type.kind in ("struct", "array")
+    return len(column.path) > 1 or (is_nested and not SourceType.parse(column.source_type or "").array)
+
+
+def _whole_converter(column: Column, *, snapshot: bool) -> Converter:
+    return transforming(column_converter(column.before_transform(), snapshot), column.transform)
+
+
+class PostgresDecoder:
+    """Decodes the records of one table's topic. ``epoch`` is that of records which do not say theirs."""
+
+    def __init__(self, contract: Contract, epoch: int = 1) -> None:
+        self.width = len(contract.lake_columns())
+        self.order_at = order_at(contract)
+        self._contract = contract
+        self._epoch = epoch
+        self._table = (contract.source.schema, contract.source.name)
+        self._identity_of = Identity(contract)
+        self._refuses = contract.on_unfit == QUARANTINE
+        self._whole: list[tuple[int, str, str, Converter, Converter]] = []
+        self._inside: dict[str, _Inside] = {}
+        for at, column in enumerate(contract.columns):
+            source = column.path[0]
+            if is_inside(column):
+                self._inside.setdefault(source, _Inside((source,))).add(at, column)
+            else:
+                streamed, queried = _whole_converter(column, snapshot=False), _whole_converter(column, snapshot=True)
+                if at in self._identity_of.partition_at and at not in self._identity_of.key_at:
+                    # A row stays where its snapshot has put it.
+                    streamed = queried
+                self._whole.append((at, source, column.name, streamed, queried))
+        self._known = {column.path[0] for column in contract.columns}
+        self._excluded = {name for (name,) in contract.exclude}
+        # The source connector compares names of columns without regard to capitals.
+        self._masks = {name.lower(): mask.how for mask in contract.masks for name in mask.path}
+        self._drops = contract.unnamed == DROP
+        self._columns_of = {
+            source: [column.name for column in contract.columns if column.path[0] == source] for source in self._known
+        }
+        identity = {name: self._whole_of(name) for name in (*contract.key, *contract.partition_by)}
+        self._identity_columns = [
+            (at, contract.columns[at].name, *identity[contract.columns[at].name]) for at in self._identity_of.kept_at
+        ]
+        self._key_sources = {identity[name][0] for name in contract.key}
+        self._partition_sources = {identity[name][0] for name in contract.partition_by} - self._key_sources
+
+    def _whole_of(self, name: str) -> tuple[str, Converter]:
+        for _, source, column, streamed, _ in self._whole:
+            if column == name:
+                return source, streamed
+        raise KeyError(name)
+
+    def decode(
+        self,
+        value: bytes | None,
+        position: str,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+    ) -> Decoded:
+        """Decode one record's value. ``position`` is ``topic/partition/offset``; ``key`` is the record's key, a JSON
+        object of the source's primary key, None where it has none; ``timestamp`` is Kafka's, in milliseconds since
+        1970. Raises BadRecord."""
+        if value is None:
+            return Decoded()
+        epoch, rekeyed, without_old_key = self._epoch, False, False
+        for name, content in headers:
+            if name == _EPOCH:
+                epoch = _epoch(content)
+            elif name in REKEYED:
+                rekeyed = True
+            elif name == _IDENTITY:
+                without_old_key = True
+        try:
+            event = json.loads(value)
+        except ValueError as error:
+            raise BadRecord(f"not JSON: {error}") from None
+        if self._excluded or self._masks:
+            self._leave_out(event, self._excluded.__contains__)
+        floor = _snapshot_floor(event, epoch)
+        try:
+            decoded = self._decode(event, _Origin(epoch, position, key, rekeyed, without_old_key))
+        except BadRecord as error:
+            reason, rows = str(error), error.buried
+        except DEFECTS as error:
+            reason, rows = reason_of(error), ()
+        else:
+            reason, rows, floor = "", decoded.rows, floor or decoded.floor
+        if floor is not None and self._contract.is_history:
+            # There it is a row. The connector's own end of what was read has no time but the record's.
+            try:
+                at = _source_time({"ts_ms": timestamp, **_times(event)})
+                rows = (*rows, floor_row(self._contract, floor, at, position))
+            except DEFECTS as error:
+                reason = reason or reason_of(error)
+            floor = None
+        if reason:
+            raise BadRecord(reason, floor, rows)
+        return Decoded(rows, floor)
+
+    def row_key(self, image: Any) -> str | None:
+        """The record key of the row that an image, or a record's key, shows; None where it does not tell it."""
+        if not isinstance(image, dict):
+            return None
+        values: list[Any] = [None] * len(self._contract.columns)
+        for at, _, source, convert in self._identity_columns:
+            if at in self._identity_of.key_at:
+                try:
+                    values[at] = convert(image[source])
+                except DEFECTS:
+                    return None
+        try:
+            return self._identity_of.record_key(values)
+        except BadRecord:
+            return None
+
+    def order_told(self, event: Mapping[str, Any], headers: Headers) -> str | None:
+        """The order of an event, None where it does not tell it."""
+        epoch = self._epoch
+        try:
+            for name, content in headers:
+                if name == _EPOCH:
+                    epoch = _epoch(content)
+            return _order_of(event.get("op"), event["source"], epoch)
+        except (BadRecord, *DEFECTS):
+            return None
+
+    def with_untouched(self, after: dict[str, Any], before: Any) -> dict[str, Any]:
+        """An update's after image with the values that the update did not touch, which may stand in the one before."""
+        return self._without_placeholders(after, before)[0]
+
+    def _leave_out(self, event: Any, left_out: Callable[[str], bool]) -> None:
+        """Remove columns from an event's images, and make null of those without their masks: what was captured before
+        the contract left them out, or masked them."""
+        if not isinstance(event, dict):
+            return
+        refused = event.get("refused")
+        images = (event.get("before"), event.get("after"), refused.get("row") if isinstance(refused, dict) else None)
+        for image in images:
+            if isinstance(image, dict):
+                for name in [name for name in image if left_out(name)]:
+                    del image[name]
+                for name, value in image.items():
+                    if name.lower() in self._masks and not self._may_stay(value, self._masks[name.lower()]):
+                        image[name] = None
+
+    def _may_stay(self, value: Any, how: str | None) -> bool:
+        """Whether a value of a masked column is none that is in clear."""
+        if how is None or not isinstance(value, str):
+            return value is None
+        return value == TOAST_PLACEHOLDER or is_masked(value) is not None
+
+    def kept(self, line: str) -> str:
+        """What quarantine may keep of a landed line: all of it, but what the contract leaves out, and no value in clear
+        that it masks."""
+        if not self._excluded and not self._masks and not self._drops:
+            return line
+        record = json.loads(line)
+
+        def left_out(name: str) -> bool:
+            return name in self._excluded or (self._drops and name not in self._known)
+
+        try:
+            event = json.loads(a2b_base64(record["value"]))
+        except (KeyError, TypeError, ValueError):
+            record["value"] = None  # what it holds cannot be told
+        else:
+            self._leave_out(event, left_out)
+            record["value"] = b2a_base64(json.dumps(event).encode(), newline=False).decode()
+        return json.dumps(record)
+
+    def _decode(self, event: Any, origin: _Origin) -> Decoded:
+        if not isinstance(event, dict) or not isinstance(event.get("source"), dict):
+            raise BadRecord("no Debezium envelope: op and source expected")
+        source = event["source"]
+        if (source.get("schema"), source.get("table")) != self._table:
+            raise BadRecord(
+                f"table: found {source.get('schema')}.{source.get('table')}, expected {'.'.join(self._table)}"
+            )
+        op = event.get("op")
+        order_ = _order_of(op, source, origin.epoch)
+        if op == "d" and origin.rekeyed:
+            order_ = floor_below(order_)  # where the contract's key is another one, the insert has the same place
+        if op == "t":
+            return Decoded(floor=floor_below(order_))
+        if op not in ("c", "r", "u", "d"):
+            raise BadRecord(f"op: found {op!r}, expected c, r, u, d or t")
+        if origin.without_old_key:
+            raise BadRecord(
+                f"op {op}: the source had REPLICA IDENTITY USING INDEX, which does not log the old key: set the one "
+                "that the contract wants, then headwater resync"
+            )
+        tail = (op, order_, _source_time(source), origin.position)
+        before, after = event.get("before"), event.get("after")
+        if op == "d":
+            return self._delete(before, origin.key, tail)
+        old = self._place_before(before, after, origin.key) if op == "u" else None
+        try:
+            if not isinstance(after, dict):
+                raise BadRecord(f"op {op} without its after image")
+            unknown: Sequence[str] = ()
+            if op == "u" or origin.rekeyed:
+                after, unknown = self._without_placeholders(after, before)
+            row = self._row(after, tail, unknown, queried=op == "r")
+        except (BadRecord, *DEFECTS) as error:
+            if old is None:
+                raise
+            reason = str(error) if isinstance(error, BadRecord) else reason_of(error)
+            raise BadRecord(reason, buried=(self._tombstone(old, tail),)) from None
+        moved = old is not None and self._identity_of.moved(old, row)
+        rows = (row, self._tombstone(old, tail)) if moved and old is not None else (row,)
+        return Decoded(rows=rows)
+
+    def _delete(self, before: Any, primary_key: bytes | None, tail: tuple[Any, ...]) -> Decoded:
+        if not isinstance(before, dict):
+            raise BadRecord("a delete without its before image: REPLICA IDENTITY FULL expected")
+        old = self._place(before)
+        tombstone = self._tombstone(old, tail)
+        others = before.keys() - self._key_sources
+        try:
+            names = _names(primary_key)
+        except ValueError:
+            names = set()
+        if (
+            self._partition_sources
+            and others > self._partition_sources
+            and not any(before[name] and before[name] != _NO_INSTANT for name in others)
+            and self._partition_sources - names
+        ):
+            # Without FULL, Debezium writes null, or what stands for it, in all columns but the primary key's.
+            raise BadRecord(
+                "a delete in a partitioned table whose before image has its key alone: REPLICA IDENTITY FULL expected",
+                buried=(tombstone,),
+            )
+        return Decoded(rows=(tombstone,))
+
+    def _place_before(self, before: Any, after: Any, primary_key: bytes | None) -> list[Any] | None:
+        """Key and partition values of an update's row as it stood before, all else None; None where its key could not
+        be used, so that there is no row. Raises BadRecord where they cannot be known."""
+        names = _names(primary_key)
+        if isinstance(before, dict):
+            old = self._place(before)
+            if all(old[at] is not None for at in self._identity_of.key_at):
+                return old
+            if all(before.get(name) is not None for name in names):
+                return None
+        # The primary key is as it was: Debezium makes a delete and an insert of an update that changes it.
+        if self._partition_sources - names:
+            raise BadRecord("an update of a partitioned table without its before image: REPLICA IDENTITY FULL expected")
+        if not isinstance(after, dict):
+            raise BadRecord("op u without its images")
+        changeable = self._key_sources - names if names else set()
+        if changeable:
+            raise BadRecord(
+                f"key: {', '.join(sorted(changeable))} is not in the source's primary key, and the before image, which "
+                "would tell its old value, did not come along: REPLICA IDENTITY FULL expected"
+            )
+        return self._place(after)
+
+    def _without_placeholders(self, after: dict[str, Any], before: Any) -> tuple[dict[str, Any], list[str]]:
+        """The after image with the untouched TOASTed values taken from the before image, and the columns whose values
+        that does not have either: they are null."""
+        untouched = {
+            name: before.get(name) if isinstance(before, dict) else None
+            for name, value in after.items()
+            if _is_placeholder(value)
+        }
+        if not untouched:
+            return after, []
+        unknown = [name for name, old in untouched.items() if old is None or _is_placeholder(old)]
+        return {**after, **untouched, **dict.fromkeys(unknown)}, unknown
+
+    def _row(
+        self, image: Mapping[str, Any], tail: tuple[Any, ...], unknown: Sequence[str], *, queried: bool
+    ) -> tuple[Any, ...]:
+        reading = self._read(image, unknown, queried=queried)
+        self._check_identity(image, reading, unknown)
+        if reading.unfit and self._refuses:
+            raise BadRecord("; ".join(reading.unfit.values()))
+        return self._finish(reading.values, tail, deleted=False, rest=self._rest_of(reading), unfit=reading.unfit)
+
+    def _read(self, image: Mapping[str, Any], unknown: Sequence[str], *, queried: bool) -> _Reading:
+        reading = _Reading(len(self._contract.columns))
+        for name in image.keys() - self._known:
+            if name not in unknown:
+                reading.rest[name] = image[name]
+        for at, source, name, streamed, read in self._whole:
+            value = image.get(source)
+            if value is None:
+                continue
+            try:
+                reading.values[at] = (read if queried else streamed)(value)
+            except DEFECTS as error:
+                reading.refuse([name], error, (source,), value)
+        for source, inside in self._inside.items():
+            text = image.get(source)
+            if text is None:
+                continue
+            try:
+                document = parse_json(text)
+            except DEFECTS as error:
+                reading.refuse(inside.columns, error, (source,), text)
+            else:
+                inside.read(document, reading)
+        for source in unknown:
+            reading.lose(self._columns_of.get(source, [source]), source)
+        return reading
+
+    def read_entries(self, entries: Mapping[tuple[str, ...], Any], *, queried: bool, refused: Collection[str]) -> Read:
+        """Read what stands in ``_rest`` by its path; ``queried`` where the row comes of a snapshot. A JSON column is
+        there as its text, or, where one of its columns is among the ``refused``, as what the text says."""
+        image = {}
+        for source, value in nested(entries, lambda inner: inner).items():
+            if source not in self._inside:
+                # A number that is no decimal comes as a float.
+                image[source] = json.loads(dump_json(value))
+            elif isinstance(value, str) and not set(refused) & set(self._inside[source].columns):
+                image[source] = value
+            else:
+                image[source] = dump_json(value)
+        reading = self._read(image, (), queried=queried)
+        names = [column.name for column in self._contract.columns]
+        return Read(dict(zip(names, reading.values, strict=True)), self._rest_of(reading), reading.unfit)
+
+    def _rest_of(self, reading: _Reading) -> dict[str, Any]:
+        return reading.refused() if self._drops else reading.rest
+
+    def _check_identity(self, image: Mapping[str, Any], reading: _Reading, unknown: Sequence[str]) -> None:
+        """Take a value that cannot be a partition for one that does not fit. Raises BadRecord where the image
+        does not tell the key or the partition, or the key does not fit."""
+        for at, name, source, _ in self._identity_columns:
+            if source not in image:
+                raise BadRecord(f"{name}: the source has no column {source}")
+            if name in reading.unfit and (source in unknown or at in self._identity_of.key_at):
+                raise BadRecord(reading.unfit[name])
+            if at not in self._identity_of.partition_at:
+                continue
+            defect = partition_defect(reading.values[at])
+            if defect is not None:
+                if at in self._identity_of.key_at:
+                    raise BadRecord(f"{name}, of the key: {defect}")
+                reading.values[at] = None
+                reading.refuse([name], Unfit(defect), (source,), image[source])
+
+    def _place(self, image: Mapping[str, Any]) -> list[Any]:
+        """Key and partition values of an image, all else None. A row whose partition value does not fit stands where
+        one without that value does. Raises BadRecord where the image lacks their columns."""
+        values: list[Any] = [None] * len(self._contract.columns)
+        for at, name, source, convert in self._identity_columns:
+            if source not in image:
+                raise BadRecord(f"{name}: the before image has no column {source}: REPLICA IDENTITY FULL expected")
+            if image[source] is None:
+                continue
+            try:
+                values[at] = convert(image[source])
+            except DEFECTS:
+                continue
+            if at in self._identity_of.partition_at and partition_defect(values[at]) is not None:
+                values[at] = None
+        return values
+
+    def _tombstone(self, values: list[Any], tail: tuple[Any, ...]) -> tuple[Any, ...]:
+        return self._finish(values, tail, deleted=True, rest={}, unfit={})
+
+    def _finish(
+        self,
+        values: list[Any],
+        tail: tuple[Any, ...],
+        *,
+        deleted: bool,
+        rest: Mapping[str, Any],
+        unfit: Mapping[str, str],
+    ) -> tuple[Any, ...]:
+        kept = dump_json(rest) if rest else None
+        return self._identity_of.row(values, (*tail, deleted, kept, sorted(unfit) or None))
+
+
+class _Reading:
+    """What an image gives while it is read: the columns' values, what goes to ``_rest`` by its dotted path, and why a
+    column has no value, by its name."""
+
+    def __init__(self, width: int) -> None:
+        self.values: list[Any] = [None] * width
+        self.rest: dict[str, Any] = {}
+        self.unfit: dict[str, str] = {}
+        self._refused: set[str] = set()
+
+    def refuse(self, columns: Sequence[str], error: BaseException, path: tuple[str, ...], value: Any) -> None:
+        """Note that the value at the path does not fit its columns, and keep it as it is."""
+        self.unfit.update((name, f"{name}: {reason_of(error)}") for name in columns)
+        self.rest[dotted(path)] = value
+        self._refused.add(dotted(path))
+
+    def refused(self) -> dict[str, Any]:
+        """What does not fit, by its dotted path, without what no column names."""
+        return {path: value for path, value in self.rest.items() if path in self._refused}
+
+    def lose(self, columns: Sequence[str], source: str) -> None:
+        """Note that the columns' value is not known: there is nothing to keep."""
+        reason = f"{source}: its TOASTed value did not come along: REPLICA IDENTITY FULL expected"
+        self.unfit.update((name, reason) for name in columns)
+
+
+def _names(key: bytes | None) -> set[str]:
+    """The columns of a record's key, none where there is no key. Raises ValueError."""
+    document = None if key is None else json.loads(key)
+    return set(document) if isinstance(document, dict) else set()
+
+
+def _order_of(op: Any, source: Mapping[str, Any], epoch: int) -> str:
+    """The order of an event of that operation. Raises BadRecord where its source does not tell it."""
+    lsn = source.get("lsn")
+    read_first = op == "r"
+    if read_first and source.get("snapshot") == "incremental":
+        lsn = _lsn_read(source.get("sequence"))
+        read_first = False
+    if type(lsn) is not int or lsn < 0:
+        raise BadRecord(f"source.lsn: found {lsn!r}, expected a number")
+    commit = lsn if read_first else _commit_before(source.get("sequence"), lsn)
+    return order(epoch, commit, lsn, snapshot=read_first)
+
+
+def _lsn_read(sequence: Any) -> int | None:
+    """Where the log had come to when an incremental snapshot's row was read: the row has no LSN of its own, and is
+    newer than all changes up to there, and older than all later ones."""
+    lsns = json.loads(sequence) if isinstance(sequence, str) else None
+    if isinstance(lsns, list) and len(lsns) == 2 and isinstance(lsns[1], str) and _LSN(lsns[1]):
+        return int(lsns[1])
+    return None
+
+
+def _epoch(content: str | None) -> int:
+    """The epoch that a header's content says, a JSON number in base64."""
+    try:
+        epoch = int(a2b_base64(content or ""))
+        epoch_digits(epoch)
+    except ValueError:
+        raise BadRecord(f"header {_EPOCH}: found {content!r}, expected a number in base64") from None
+    return epoch
+
+
+def _snapshot_floor(event: Any, epoch: int) -> str | None:
+    """The floor that the end of a snapshot sets, its last row or the record behind it; None for any other event."""
+    source = event.get("source") if isinstance(event, dict) else None
+    if not isinstance(source, dict) or event.get("op") not in ("r", "t") or type(source.get("lsn")) is not int:
+        return None
+    if source.get("snapshot") not in ("last", "last_in_data_collection"):
+        return None
+    return floor_below(order(epoch, source["lsn"], source["lsn"], snapshot=True))
+
+
+def _commit_before(sequence: Any, lsn: int) -> int:
+    """The LSN of the last commit that Debezium had seen when the change's transaction began to arrive, out of
+    ``source.sequence``, ``["<that LSN>","<the change's>"]``. Where Debezium has seen none, the change's own LSN takes
+    its place: a change of the same key in an earlier transaction was committed before it, and a later transaction has
+    at least this one's commit."""
+    if sequence is None:
+        return lsn
+    lsns = json.loads(sequence)
+    if not isinstance(lsns, list) or len(lsns) != 2:
+        raise BadRecord(f"source.sequence: found {sequence!r}, expected two LSNs")
+    if lsns[0] is None:
+        return lsn
+    if not (isinstance(lsns[0], str) and _LSN(lsns[0])):
+        raise BadRecord(f"source.sequence: found {lsns[0]!r}, expected an LSN in digits, or null")
+    return int(lsns[0])
+
+
+def _source_time(source: Mapping[str, Any]) -> dt.datetime:
+    micros = source.get("ts_us")
+    if type(micros) is not int:
+        micros = int(source["ts_ms"]) * 1000
+    return _EPOCH_START + dt.timedelta(microseconds=micros)
+
+
+def _times(event: Mapping[str, Any]) -> dict[str, int]:
+    """The times that an event's source tells, of those that ``_source_time`` reads."""
+    told = {name: event["source"].get(name) for name in ("ts_us", "ts_ms")}
+    return {name: time for name, time in told.items() if type(time) is int}
+
+
+def _is_placeholder(value: Any) -> bool:
+    """Whether a value is the TOAST placeholder, in the spelling of whatever type: of a column that no contract names,
+    the type is not known."""
+    kind = type(value)
+    if kind is str:
+        return value in _PLACEHOLDER_TEXTS or value.startswith(_PLACEHOLDER_HSTORE)
+    if kind is list:
+        return value in _PLACEHOLDER_ARRAYS
+    return kind is dict and len(value) == 1 and TOAST_PLACEHOLDER in value
+
+
+class _Inside:
+    """The columns that come from a JSON column's value at ``path``: from all of it, and from its members."""
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        self.columns: list[str] = []
+        self._path = path
+        self._whole: list[tuple[int, str, Any]] = []
+        self._members: dict[str, _Inside] = {}
+
+    def add(self, at: int, column: Column) -> None:
+        """Add a column, at that place of a row, which comes from this value or from one inside it."""
+        self.columns.append(column.name)
+        further = column.path[len(self._path) :]
+        if further:
+            member = self._members.setdefault(further[0], _Inside((*self._path, further[0])))
+            member.add(at, column)
+        else:
+            self._whole.append((at, column.name, json_converter(column.type)))
+
+    def read(self, value: Any, reading: _Reading, *, held: bool = False) -> None:
+        """Set the columns of a value. What no column takes is put into the rest under its dotted path; ``held`` where a
+        column takes what is around the value, and has put there what it leaves over."""
+        path = dotted(self._path)
+        if held and path in reading.rest:
+            del reading.rest[path]
+            held = False
+        if value is None:
+            if not self._whole and not held:
+                reading.rest[path] = None
+            return
+        if self._whole:
+            left = self._take(value, reading)
+            reading.rest.update({} if held else left)
+            held = True
+        if not self._members:
+            return
+        if type(value) is not dict:
+            below = [name for member in self._members.values() for name in member.columns]
+            error = Unfit(f"{path}: found a value, expected an object around {', '.join(self._members)}")
+            reading.refuse(below, error, self._path, value)
+            return
+        for name, inner in value.items():
+            member = self._members.get(name)
+            if member is not None:
+                member.read(inner, reading, held=held)
+            elif not held:
+                reading.rest[dotted((*self._path, name))] = inner
+
+    def _take(self, value: Any, reading: _Reading) -> dict[str, Any]:
+        """Set the columns that take all of a value, and return what none of them takes: nothing where the value does
+        not fit one of them, and is kept whole for that."""
+        left: dict[str, Any] | None = None
+        refused = False
+        for at, name, convert in self._whole:
+            over: dict[str, Any] = {}
+            try:
+                reading.values[at] = convert(value, self._path, over)
+            except DEFECTS as error:
+                reading.refuse([name], error, self._path, value)
+                refused = True
+            else:
+                left = over if left is None else _in_both(left, over)
+        return {} if refused or left is None else left
+
+
+def _in_both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """What two columns of one value both leave over, by its path: in one of them it may be a part of something."""
+
+    def within(path: str, paths: dict[str, Any]) -> bool:
+        return path in paths or any(path.startswith(f"{around}.") for around in paths)
+
+    common = {path: value for path, value in first.items() if within(path, second)}
+    return common | {path: value for path, value in second.items() if within(path, first)}
+
+
+def decode_lines(
+    lines: Iterator[tuple[str, str]], decoder: PostgresDecoder, purged: str = ""
+) -> Iterator[tuple[Any, ...]]:
+    """Landed lines to rows of ``columns_tagged``. ``lines`` are pairs of ``topic/partition`` and a line's JSON; a bad
+    record, and one of a row older than ``purged``, is kept as the line's JSON with that pair's first as ``source``."""
+
+    def kept(where: str, line: str) -> str:
+        return json.dumps({**json.loads(decoder.kept(line)), "source": where})
+
+    for where, line in lines:
+        try:
+            record = json.loads(line)
+            value, key = record["value"], record.get("key")
+            decoded = decoder.decode(
+                None if value is None else a2b_base64(value),
+                f"{where}/{record['offset']}",
+                key=None if key is None else a2b_base64(key),
+                headers=record.get("headers", ()),
+                timestamp=record.get("timestamp"),
+            )
+        except BadRecord as bad:
+            for row in bad.buried:
+                yield row + ROW_TAGS
+            yield without_row(decoder.width, bad.floor, str(bad), kept(where, line))
+            continue
+        for row in decoded.rows:
+            yield tagged(row, row[decoder.order_at], purged, partial(kept, where, line))
+        if decoded.floor is not None:
+            yield without_row(decoder.width, decoded.floor)
+
+
+def kept_decoder(contract: Contract, epoch: int, purged: str = "") -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
+    """What decodes a record that ``decode_lines`` kept, read in that epoch, in a quarantine object of that name."""
+    decoder = PostgresDecoder(contract, epoch)
+
+    def decode(record: Any, name: str) -> Iterator[tuple[Any, ...]]:
+        # Releases before 0.2.0 did not keep the source with each record.
+        return decode_lines(iter([(record.get("source") or _source_of(name), json.dumps(record))]), decoder, purged)
+
+    return decode
+
+
+def _source_of(name: str) -> str:
+    """The ``topic/partition`` that the batch of a quarantine object begins with, as ``landed_changes`` names it."""
+    topic, _, partition = batch_of(name).rpartition("-")[0].rpartition("-")
+    return f"{topic}/{partition}"
+
+
+def rest_form(contract: Contract) -> RestForm:
+    """How values of the contract's source stand in ``_rest``, for ``rest_values``."""
+
+    @functools.cache
+    def decoder(columns: tuple[Column, ...]) -> PostgresDecoder:
+        return PostgresDecoder(replace(contract, columns=columns, key=(), partition_by=(), on_unfit=KEEP))
+
+    def read(columns: tuple[Column, ...], entries: Mapping[tuple[str, ...], Any], row: RowRest) -> Read:
+        return decoder(columns).read_entries(entries, queried=row.op == "r", refused=row.unfit)
+
+    return RestForm(parse_json, dump_json, read)

@@ -1,0 +1,609 @@
+"""DynamoDB's changes, in the JSON of its Kinesis destination, and its exported items to rows of a lake table.
+
+The time that decoding takes is that of making Python objects, and most of a record needs none: attributes that no
+column names go to ``_rest`` as the text they are, and of the old image only the partition matters. So msgspec takes a
+record apart into the text of each attribute. What columns name is converted in ``dynamodb_values``;
+docs/decisions/dynamodb-decoding.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from json.encoder import encode_basestring
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from headwater.contract.model import DROP, QUARANTINE, Column, Contract
+from headwater.lake.decoding.changes import (
+    ROW_TAGS,
+    BadRecord,
+    Decoded,
+    Identity,
+    epoch_digits,
+    order_at,
+    partition_defect,
+    tagged,
+    without_row,
+)
+from headwater.lake.decoding.dynamodb_values import (
+    DEFECTS,
+    NULL_TEXT,
+    AttributeColumn,
+    Claims,
+    Leftovers,
+    Path,
+    dump,
+    in_unicode,
+    is_null,
+    map_members,
+    parse,
+    path_of,
+    spell,
+)
+from headwater.lake.decoding.exact_values import Unfit, dotted, unfit
+from headwater.lake.decoding.left_out import LeftOut
+from headwater.lake.decoding.rest_values import Read, RestForm, RowRest, nested
+
+_OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
+_MICROS = {"MILLISECOND": 1000, "MICROSECOND": 1}
+_TIE_DIGITS = 56  # as many as a Kinesis sequence number has at most
+_EXPORTED, _CHANGED = 0, 1  # of one moment, an exported item is older than a change
+_MARGIN_MICROS = 60 * 10**6
+_EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_TIMES = ("ApproximateCreationDateTime", "ApproximateCreationDateTimePrecision")
+
+_Image = Mapping[str, Raw]
+"""An item: the JSON text of each attribute by its name."""
+
+
+class DynamoDecoder:
+    """Decodes the changes and the exported items of one table. ``table`` is the table's actual name where the contract
+    calls it otherwise. An operator raises ``epoch`` when the source's history was cut. ``mask_key`` is the key of
+    masks. Raises UserError where the contract needs one and there is none."""
+
+    def __init__(
+        self, contract: Contract, epoch: int = 1, table: str | None = None, mask_key: bytes | None = None
+    ) -> None:
+        self.width = len(contract.lake_columns())
+        self.order_at = order_at(contract)
+        self._table = contract.source.table if table is None else table
+        self._epoch = epoch_digits(epoch)
+        self._refuses = contract.on_unfit == QUARANTINE
+        self._identity = Identity(contract)
+        self._columns = _Columns(contract)
+        self._left_out = LeftOut(contract, mask_key)
+        self._take_apart = msgspec.json.Decoder(_record_type(self._columns)).decode
+        self._take_item_apart = msgspec.json.Decoder(_Exported).decode
+
+    def decode(self, data: str | bytes | None, sequence: str | None, position: str) -> Decoded:
+        """Decode the data of one Kinesis record. ``sequence`` is its sequence number, None where the source gives none;
+        ``position`` is kept as it is, and where it is empty, the record's eventID stands for it. Raises BadRecord."""
+        if data is None:
+            raise BadRecord("record: found no data, expected JSON")
+        try:
+            return self._decoded(self._take_apart(_unicode(data)), sequence, position)
+        except BadRecord:
+            raise
+        except DEFECTS as error:
+            raise _bad(error) from None
+
+    def item(
+        self, line: str | bytes, exported_at_micros: int, position: str, read_until_micros: int | None = None
+    ) -> Decoded:
+        """Decode a line of an export, ``{"Item": {…}}`` with an image in DynamoDB JSON, as the item was at that time,
+        in microseconds since 1970; or where the table has changed while it was read, until that time at the latest:
+        only from then on it is known to be so. Raises BadRecord."""
+        try:
+            image, lost = self._left_out.of_image(self._take_item_apart(_unicode(line)).Item)
+            order = _order(self._epoch, _place(exported_at_micros), _EXPORTED, "0" * _TIE_DIGITS)
+            tail = ("r", order, moment(read_until_micros or exported_at_micros), position)
+            return Decoded((self._row(image, lost, tail),), left_out=len(lost))
+        except DEFECTS as error:
+            raise _bad(error) from None
+
+    def told(self, data: str | bytes, sequence: str | None) -> tuple[list[str], str | None]:
+        """The record keys of the items that a change shows, and its order, None where it does not tell that. Raises
+        what ``DEFECTS`` names where it is no change."""
+        record = _members(_unicode(data))
+        change = _members(record["dynamodb"])
+        keys = self._row_keys(change.get(name) for name in ("Keys", "NewImage", "OldImage"))
+        try:
+            micros = _micros(*(_plain(change.get(name)) for name in _TIMES))
+            tie = _event_digits(_plain(record.get("eventID"))) if sequence is None else _sequence_digits(sequence)
+        except DEFECTS:
+            return keys, None
+        return keys, _order(self._epoch, micros, _CHANGED, tie)
+
+    def item_told(self, line: str | bytes, exported_at_micros: int) -> tuple[list[str], str]:
+        """As ``told``, of a line of an export."""
+        order = _order(self._epoch, _place(exported_at_micros), _EXPORTED, "0" * _TIE_DIGITS)
+        return self._row_keys([_members(_unicode(line))["Item"]]), order
+
+    def _row_keys(self, images: Iterable[Raw | None]) -> list[str]:
+        """The record keys of those images that tell theirs."""
+        found = []
+        for image in images:
+            try:
+                values: list[Any] = [None] * self._columns.width
+                members = {} if image is None else _members(image)
+                for column in self._columns.key:
+                    values[column.at] = column.of(members.get(column.name))
+                found.append(self._identity.record_key(values))
+            except DEFECTS:
+                continue
+        return found
+
+    def kept(self, text: str | bytes | None) -> str | bytes | None:
+        """What quarantine may keep of a record's data or of an item's line: all of it, but what the contract leaves
+        out, and with its masks; None where that cannot be told."""
+        return self._left_out.of_text(text)
+
+    def _decoded(self, record: Any, sequence: str | None, position: str) -> Decoded:
+        if record.tableName != self._table:
+            raise BadRecord(f"tableName: found {record.tableName!r}, expected {self._table!r}")
+        op = _OPS.get(record.eventName)
+        if op is None:
+            raise BadRecord(f"eventName: found {record.eventName!r}, expected {', '.join(_OPS)}")
+        change = record.dynamodb
+        micros = _micros(change.ApproximateCreationDateTime, change.ApproximateCreationDateTimePrecision)
+        tie = _event_digits(record.eventID) if sequence is None else _sequence_digits(sequence)
+        order = _order(self._epoch, micros, _CHANGED, tie)
+        tail = (op, order, moment(micros), position or f"event/{record.eventID}")
+        partition = self._columns.partition
+        if partition and op != "c" and change.OldImage is None:
+            raise BadRecord(f"{record.eventName} without OldImage: it would tell the partition")
+        if op == "d":
+            by = "ttl" if _is_time_to_live(record.userIdentity) else "client"
+            return Decoded((self._tombstone(self._columns.place(change), tail, by),))
+        image = change.NewImage
+        try:
+            if image is None:
+                raise BadRecord(f"{record.eventName} without NewImage")
+            image, lost = self._left_out.of_image(image)
+            row = self._row(image, lost, tail)
+        except DEFECTS as error:
+            if op != "u":
+                raise
+            buried = self._tombstone(self._columns.place(change), tail, None)
+            raise BadRecord(str(_bad(error)), buried=(buried,)) from None
+        if op == "u" and any(_member(change.OldImage, column) != image.get(column.name) for column in partition):
+            old = self._columns.place(change)
+            if self._identity.moved(old, row):
+                # Nobody deleted the item; only its copy there goes.
+                return Decoded((row, self._tombstone(old, tail, None)), left_out=len(lost))
+        return Decoded((row,), left_out=len(lost))
+
+    def _row(self, image: _Image, lost: Sequence[str], tail: tuple[Any, ...]) -> tuple[Any, ...]:
+        values, rest, unfit_columns = self._columns.read(image, lost)
+        if unfit_columns and self._refuses:
+            raise BadRecord("; ".join(unfit_columns.values()))
+        names = sorted(unfit_columns) if unfit_columns else None
+        return self._identity.row(values, (*tail, False, None, rest, names))
+
+    def _tombstone(self, values: list[Any], tail: tuple[Any, ...], deleted_by: str | None) -> tuple[Any, ...]:
+        return self._identity.row(values, (*tail, True, deleted_by, None, None))
+
+
+# --- Order ------------------------------------------------------------------------------------------------------------
+
+
+def _order(epoch: str, micros: int, kind: int, tie: str) -> str:
+    """The text that compares two changes of an item: epoch, the time, 0 for an exported item or 1 for a change, and
+    what decides between two of one time. 81 digits."""
+    return f"{epoch}{micros:020d}{kind}{tie}"
+
+
+def _place(exported_at_micros: int) -> int:
+    """Where an export's items stand among the changes, in microseconds since 1970: a minute before the export's time.
+    The time of a change is approximate, and no export may win over a change that came after it."""
+    return max(exported_at_micros - _MARGIN_MICROS, 1)
+
+
+def floor_of_export(epoch: int, exported_at_micros: int) -> str:
+    """The ``_order`` just below the items of an export of that time, in microseconds since 1970. When the export is
+    complete, nothing older than it that it did not show is alive: what an earlier export showed and the stream has not
+    touched, what was deleted without a record of it, and all of an epoch before."""
+    return order_at_moment(epoch, _place(exported_at_micros) - 1)
+
+
+def order_at_moment(epoch: int, micros: int) -> str:
+    """The highest ``_order`` of a change at that time, in microseconds since 1970."""
+    return _order(epoch_digits(epoch), micros, _CHANGED, "9" * _TIE_DIGITS)
+
+
+def _sequence_digits(sequence: str) -> str:
+    if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= _TIE_DIGITS):
+        raise BadRecord(f"sequence number: found {sequence!r}, expected at most {_TIE_DIGITS} digits")
+    return sequence.zfill(_TIE_DIGITS)
+
+
+def _event_digits(event_id: Any) -> str:
+    """Digits that are the same for each repetition of an event, and others for another event."""
+    if not isinstance(event_id, str) or not event_id:
+        raise BadRecord(f"eventID: found {event_id!r}, expected a text, because the source gives no sequence number")
+    digest = int.from_bytes(hashlib.sha256(event_id.encode()).digest(), "big")
+    return f"{digest % 10**_TIE_DIGITS:0{_TIE_DIGITS}d}"
+
+
+# --- Records ----------------------------------------------------------------------------------------------------------
+
+
+class _Exported(msgspec.Struct):
+    """A line of an export."""
+
+    Item: dict[str, Raw]
+
+
+def _record_type(columns: _Columns) -> Any:
+    """The type of a Kinesis record. Keys and OldImage have only the attributes of key and partition, NewImage has all.
+    What has no type here is checked where it is used."""
+    text = msgspec.field(default=None)
+    change = msgspec.defstruct(
+        "Change",
+        [
+            ("ApproximateCreationDateTime", Any, text),
+            ("ApproximateCreationDateTimePrecision", Any, text),
+            ("Keys", _members_type("Keys", columns.key) | None, text),
+            ("NewImage", dict[str, Raw] | None, text),
+            ("OldImage", _members_type("OldImage", columns.partition) | None, text),
+        ],
+    )
+    names = ("tableName", "eventName", "eventID", "userIdentity")
+    return msgspec.defstruct("Record", [("dynamodb", change), *((name, Any, text) for name in names)])
+
+
+def _members_type(name: str, columns: Sequence[AttributeColumn]) -> Any:
+    """The type of an image that has only the attributes of these columns, as text."""
+    if any(encode_basestring(column.name) != f'"{column.name}"' for column in columns):
+        return dict[str, Raw]  # a type's members cannot be called so
+    names = {column.member: column.name for column in columns}
+    members = [(member, Raw, msgspec.field(default=None, name=name)) for member, name in names.items()]
+    return msgspec.defstruct(name, members)
+
+
+def _member(image: Any, column: AttributeColumn) -> Raw | None:
+    """The text of a column's attribute in such an image."""
+    return image.get(column.name) if isinstance(image, dict) else getattr(image, column.member, None)
+
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _plain(raw: Raw | None) -> Any:
+    return None if raw is None else msgspec.json.decode(raw)
+
+
+def _unicode(data: str | bytes) -> str | bytes:
+    """The data as it is. Raises UnicodeError where it is not UTF-8, which msgspec finds only in what it reads."""
+    if isinstance(data, bytes) and not data.isascii():
+        data.decode("utf-8")
+    return data
+
+
+def _bad(error: BaseException) -> BadRecord:
+    known = isinstance(error, (BadRecord, Unfit, msgspec.MsgspecError))
+    return BadRecord(str(error) if known else f"{type(error).__name__}: {error}")
+
+
+def _micros(time: Any, precision: Any) -> int:
+    """ApproximateCreationDateTime in microseconds since 1970."""
+    # Records name the precision since it can be chosen; before that, there were only milliseconds.
+    unit = _MICROS.get("MILLISECOND" if precision is None else precision)
+    if unit is None:
+        raise BadRecord(f"ApproximateCreationDateTimePrecision: found {precision!r}, expected {' or '.join(_MICROS)}")
+    if type(time) is not int or time < 0:
+        raise BadRecord(f"ApproximateCreationDateTime: found {time!r}, expected a number")
+    return time * unit
+
+
+def moment(micros: int) -> dt.datetime:
+    """A time in microseconds since 1970."""
+    return _EPOCH_START + dt.timedelta(microseconds=micros)
+
+
+def _is_time_to_live(identity: Any) -> bool:
+    return (
+        isinstance(identity, dict)
+        and identity.get("type") == "Service"
+        and identity.get("principalId") == "dynamodb.amazonaws.com"
+    )
+
+
+# --- Images -----------------------------------------------------------------------------------------------------------
+
+
+class _Columns:
+    """A contract's columns. ``key`` and ``partition`` are those of both."""
+
+    def __init__(self, contract: Contract) -> None:
+        identity = Identity(contract)
+        columns = [
+            AttributeColumn(at, column, plain=at in identity.kept_at) for at, column in enumerate(contract.columns)
+        ]
+        self.width = len(columns)
+        self.key = [columns[at] for at in identity.key_at]
+        self.partition = [columns[at] for at in identity.partition_at]
+        self._columns = columns
+        self._blank = [column.absent for column in columns]
+        self._attributes = _Attributes(columns)
+        self._drops = contract.unnamed == DROP
+
+    def read(self, image: _Image, lost: Sequence[str] = ()) -> tuple[list[Any], str | None, dict[str, str]]:
+        """The columns' values, ``_rest``, and why a column has no value, by its name. ``lost`` are the attributes that
+        the image has lost to what the contract hides in them. Raises BadRecord where a column of the key has no
+        value."""
+        reading = _Reading(self._blank.copy())
+        self._attributes.read(image, reading)
+        for column in (each for each in self._columns if each.name in lost) if lost else ():
+            reading.unfit[column.column] = (
+                f"{column.column}: found {column.name} without a map on the way to what the contract excludes or masks "
+                "in it, expected maps"
+            )
+        for column in self.partition:
+            defect = partition_defect(reading.values[column.at])
+            if defect is not None:
+                self._attributes.refuse(column, defect, image[column.name], reading)
+        if self._drops:
+            reading.rest, reading.leftovers = [], []
+        rest = reading.rest
+        if reading.unfit:
+            for column in self.key:
+                if column.column in reading.unfit:
+                    raise BadRecord(reading.unfit[column.column])
+            for entry in reading.refused.values():
+                rest += entry
+        if reading.leftovers:
+            rest += (b",", dump({spell(path): value for path, value in reading.leftovers})[1:-1].encode())
+        text = in_unicode(f"{{{b''.join(rest)[1:].decode()}}}") if rest else None
+        return reading.values, text, reading.unfit
+
+    def place(self, change: Any) -> list[Any]:
+        """Key and partition values of the item as it stood before a change, all else None. An item whose partition
+        value does not fit stands where one without that value does. Raises Unfit where the key does not fit."""
+        values: list[Any] = [None] * self.width
+        for column in self.partition:
+            try:
+                value = column.of(_member(change.OldImage, column))
+            except Unfit:
+                value = column.absent
+            values[column.at] = value if partition_defect(value) is None else column.absent
+        for column in self.key:
+            values[column.at] = column.of(_member(change.Keys, column))
+            defect = partition_defect(values[column.at]) if column in self.partition else None
+            if defect is not None:
+                raise Unfit(f"{column.column}: {defect}")
+        return values
+
+
+class _Reading:
+    """What an image gives while it is read: the columns' values; what no column names, as openings and texts or as
+    leftovers; and of values that do not fit the reasons by column, and the openings and texts by path."""
+
+    __slots__ = ("leftovers", "refused", "rest", "unfit", "values")
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+        self.rest: list[Any] = []
+        self.leftovers: Leftovers = []
+        self.unfit: dict[str, str] = {}
+        self.refused: dict[Path, tuple[bytes, Raw]] = {}
+
+    def without_rest(self) -> _Reading:
+        """The same reading, for columns inside a value whose leftovers are found otherwise."""
+        inner = _Reading(self.values)
+        inner.unfit, inner.refused = self.unfit, self.refused
+        return inner
+
+
+class _Attributes:
+    """The attributes of an item, or of a map that paths lead into; ``where`` is the map's own path."""
+
+    def __init__(self, columns: Sequence[AttributeColumn], where: tuple[str, ...] = ()) -> None:
+        self._where = where
+        self._ending: dict[str, list[AttributeColumn]] = {}
+        leading: dict[str, list[AttributeColumn]] = {}
+        for column in columns:
+            name, *further = column.path[len(where) :]
+            (leading if further else self._ending).setdefault(name, []).append(column)
+        self._inside = {name: _Attributes(inner, (*where, name)) for name, inner in leading.items()}
+        self._columns_inside = leading
+        shared = {name for name, ending in self._ending.items() if len(ending) > 1 or name in leading}
+        self._claims = {name: Claims() for name in shared}
+        for column in columns:
+            if column.path[len(where)] in shared:
+                self._claims[column.path[len(where)]].add(column.path[len(where) + 1 :], column.type)
+        self._known = self._ending.keys() | leading.keys()
+        # Most attributes: those of one column, with no path that leads into them.
+        self._fast = {
+            name: ending[0].fast for name, ending in self._ending.items() if len(ending) == 1 and name not in leading
+        }
+        with_parts = {name for name, ending in self._ending.items() if any(column.has_parts for column in ending)}
+        self._reserved = ('"', *(f"{name}." for name in leading.keys() | with_parts))
+        self._opening = functools.lru_cache(maxsize=10_000)(self._opening_of)
+
+    def _opening_of(self, name: str) -> bytes:
+        """What stands before an attribute's text in ``_rest``: a comma, the name, a colon. The name stands as it is,
+        unless it could be read as a path."""
+        is_plain = not self._where and name not in self._known and not name.startswith(self._reserved)
+        return f",{encode_basestring(name if is_plain else dotted((*self._where, name)))}:".encode()
+
+    def read(self, image: _Image, reading: _Reading) -> None:
+        """Set the columns' values; what no column names goes to the rest or to the leftovers, what does not fit to the
+        refused."""
+        values, rest = reading.values, reading.rest
+        for name, raw in image.items():
+            fast = self._fast.get(name)
+            if raw == NULL_TEXT or (fast is None and name not in self._known):
+                rest += (self._opening(name), raw)
+                continue
+            if fast is not None:
+                at, decode, convert = fast
+                try:
+                    value = decode(raw).value
+                    values[at] = value if convert is None else convert(value)
+                    continue
+                except DEFECTS:
+                    pass  # the full way says what is wrong, or finds that there are leftovers
+            self._take(name, raw, reading)
+
+    def refuse(self, column: AttributeColumn, reason: str, raw: Raw, reading: _Reading) -> None:
+        """Note that an attribute of this map does not fit the column, which then is as if there were none."""
+        name = column.path[len(self._where)]
+        reading.values[column.at] = column.absent
+        reading.unfit[column.column] = f"{column.column}: {reason}"
+        reading.refused[path_of((*self._where, name))] = (self._opening(name), raw)
+
+    def _take(self, name: str, raw: Raw, reading: _Reading) -> None:
+        """Read an attribute that columns name in the full way."""
+        value = parse(raw)
+        if value is None:
+            return
+        ending, inside = self._ending.get(name, ()), self._inside.get(name)
+        if is_null(value):
+            reading.rest += (self._opening(name), raw)
+            return
+        if inside is not None:
+            try:
+                members = map_members(raw).value
+            except msgspec.MsgspecError:
+                for column in self._columns_inside[name]:
+                    self.refuse(column, str(unfit(value, "type M")), raw, reading)
+            else:
+                if members or ending:
+                    inside.read(members, reading.without_rest() if ending else reading)
+                else:
+                    reading.rest += (self._opening(name), raw)
+        path = path_of((*self._where, name))
+        claims = self._claims.get(name)
+        for column in ending:
+            left: Leftovers = []
+            try:
+                reading.values[column.at] = column.take(value, path, left)
+            except DEFECTS as error:
+                self.refuse(column, column.reason(value, error), raw, reading)
+            else:
+                reading.leftovers += left if claims is None else []
+        if claims is not None:
+            reading.leftovers += claims.left(value, path, reading.refused)
+
+
+# --- Batches ----------------------------------------------------------------------------------------------------------
+
+
+def decode_records(
+    records: Iterator[tuple[str | bytes | None, str | None, str]], decoder: DynamoDecoder, purged: str = ""
+) -> Iterator[tuple[Any, ...]]:
+    """Kinesis records, each its data, its sequence number or None, and its position, to rows of ``columns_tagged``. A
+    bad record, and one of a row older than ``purged``, is kept as JSON: ``data`` (null where there was none), or
+    ``data_base64`` where it is not UTF-8, ``sequence`` and ``position``."""
+
+    def kept(data: str | bytes | None, sequence: str | None, position: str) -> str:
+        return json.dumps({"sequence": sequence, "position": position, **_text("data", decoder.kept(data))})
+
+    for data, sequence, position in records:
+        try:
+            decoded = decoder.decode(data, sequence, position)
+        except BadRecord as bad:
+            for row in bad.buried:
+                yield row + ROW_TAGS
+            yield without_row(decoder.width, reason=str(bad), raw=kept(data, sequence, position))
+            continue
+        for row, left_out in zip(decoded.rows, (decoded.left_out, 0), strict=False):
+            yield tagged(row, row[decoder.order_at], purged, partial(kept, data, sequence, position), left_out)
+
+
+def kept_decoder(
+    contract: Contract, table: str, mask_key: bytes | None, epoch: int, purged: str = ""
+) -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
+    """What decodes a record that ``decode_records`` kept, or an item of an export that ``dynamodb_export`` did, read in
+    that epoch. ``table`` is the DynamoDB table's name, ``mask_key`` the key of masks."""
+    decoder = DynamoDecoder(contract, epoch, table, mask_key)
+
+    def decode(record: Any, _: str) -> Iterator[tuple[Any, ...]]:
+        if "exported_at" in record:
+            times = record["exported_at"], record.get("read_until", record["exported_at"])
+            return decode_item(content(record, "item"), times, record["position"], decoder, purged)
+        data = content(record, "data")
+        return decode_records(iter([(data, record["sequence"], record["position"])]), decoder, purged)
+
+    return decode
+
+
+def decode_item(
+    line: str | bytes | None, times: tuple[int, int], position: str, decoder: DynamoDecoder, purged: str = ""
+) -> Iterator[tuple[Any, ...]]:
+    """A line of an export to rows of ``columns_tagged``; ``times`` are the export's ``time`` and ``until``. A bad one,
+    and one older than ``purged``, is kept as JSON: ``item``, or ``item_base64`` where it is not UTF-8, and what replays
+    it."""
+    time, until = times
+
+    def kept() -> str:
+        read = {} if until == time else {"read_until": until}
+        document = {"exported_at": time, **read, "position": position, **_text("item", decoder.kept(line))}
+        return json.dumps(document, ensure_ascii=False)
+
+    try:
+        decoded = decoder.item(line or b"", time, position, until)
+    except BadRecord as bad:
+        yield without_row(decoder.width, reason=str(bad), raw=kept())
+        return
+    for row in decoded.rows:
+        yield tagged(row, row[decoder.order_at], purged, kept, decoded.left_out)
+
+
+def _text(name: str, content: str | bytes | None) -> dict[str, str | None]:
+    """Bytes as JSON keeps them, under a name that tells how."""
+    try:
+        return {name: content.decode("utf-8") if isinstance(content, bytes) else content}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode("ascii")}  # type: ignore[arg-type]
+
+
+def content(record: Mapping[str, Any], name: str) -> str | bytes | None:
+    """What ``_text`` kept."""
+    encoded = record.get(f"{name}_base64")
+    content: str | None = record.get(name)
+    return content if encoded is None else base64.b64decode(encoded)
+
+
+# --- What stands in _rest ---------------------------------------------------------------------------------------------
+
+
+def rest_form(contract: Contract) -> RestForm:
+    """How values of the contract's source stand in ``_rest``, for ``rest_values``."""
+
+    @functools.cache
+    def reader(columns: tuple[Column, ...]) -> _Columns:
+        return _Columns(replace(contract, columns=columns, key=(), partition_by=()))
+
+    def read(columns: tuple[Column, ...], entries: Mapping[tuple[str, ...], Any], row: RowRest) -> Read:
+        values, rest, unfit_columns = reader(columns).read(nested(entries, _map_of))
+        given = {
+            column.name: value
+            for column, value in zip(columns, values, strict=True)
+            if value is not None and value != column.absent
+        }
+        return Read(given, {} if rest is None else _split(rest), unfit_columns)
+
+    return RestForm(_split, _join, read)
+
+
+_split = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _join(entries: Mapping[str, Any]) -> str:
+    return "{" + ",".join(f"{encode_basestring(name)}:{bytes(raw).decode()}" for name, raw in entries.items()) + "}"
+
+
+def _map_of(attributes: dict[str, Any]) -> Raw:
+    """A map's text in DynamoDB's JSON."""
+    return Raw(f'{{"M":{_join(attributes)}}}'.encode())

@@ -1,0 +1,269 @@
+"""Usual changes of a DynamoDB table's items are decoded by the JVM (``DynamoDecoder``), many times as fast as
+``dynamodb_decoder`` does it, which says what is right and decodes what the JVM leaves to it.
+
+The JVM knows a contract by a plan: which attribute goes to which places of a row, by which tag and which conversion, as
+``dynamodb_values`` has them. A conversion that the plan calls ``other`` leaves each record with such a value. Where the
+contract masks values, or excludes what is within one, the JVM is not asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from json.encoder import encode_basestring
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from pyspark import RDD
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.contract.model import CHANGE_DAY, DROP, Column, Contract
+from headwater.contract.types import Type
+from headwater.lake.base.jvm_classes import java_class, struct_type
+from headwater.lake.decoding.batches import HeldBatch
+from headwater.lake.decoding.changes import Identity, columns_tagged
+from headwater.lake.decoding.decoded_frame import decoded_frame, spread, tagged_ddl
+from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records
+from headwater.lake.decoding.dynamodb_values import DOCUMENTS, TAGS_INSIDE
+from headwater.lake.decoding.exact_values import DAY_MICROS, FIRST_DAY, LAST_DAY, dotted
+from headwater.lake.decoding.transformed_values import transforming_plan
+
+_Plan = dict[str, Any]
+
+_OTHER: _Plan = {"kind": "other"}
+_LENGTHS = struct.Struct(">iii").pack
+
+StreamedRecord = tuple[bytes | None, str | None, str]
+"""A record of a stream: its data, its sequence number, and its position."""
+
+
+class UsualItems:
+    """The decoder of a contract's stream, whose DynamoDB table is called ``table``: the JVM's and, for what that
+    leaves, the careful one; where the JVM is not asked, that one alone. ``epoch`` is that of the records; what is older
+    than ``purged`` takes along what quarantine keeps of it. ``mask_key`` is the key of masks."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        contract: Contract,
+        epoch: int,
+        purged: str,
+        table: str,
+        mask_key: bytes | None,
+    ) -> None:
+        self._spark = spark
+        self._contract = contract
+        self._careful: Any = (contract, epoch, table, mask_key, purged)
+        self._is_usual = not contract.masks and not contract.hidden_inside
+        self._decoder = java_class(spark, "io.headwater.dynamodb.DynamoDecoder")(plan(contract, epoch, purged, table))
+        self._type = struct_type(spark, tagged_ddl(contract))
+
+    def hold(self, records: Sequence[StreamedRecord], held: HeldBatch) -> None:
+        """Add what records give to a batch that the driver holds."""
+        if not self._is_usual:
+            held.add(_carefully(records, *self._careful))
+            return
+        with self._stored(records) as path:
+            held.add_all(self._decoder.decode(path))
+        left = held.take_left()
+        if left:
+            held.add(_carefully(map(_record, left), *self._careful))
+
+    def spread(self, records: Sequence[StreamedRecord], parts: int) -> DataFrame:
+        """Records in the columns of ``columns_tagged``, spread over so many parts; what is left to ``careful_frame`` is
+        among them."""
+        if not self._is_usual:
+            return self._carefully_decoded(spread(self._spark, records, parts))
+        with self._stored(records) as path:
+            return self._frame(self._decoder.decode(self._spark._jsparkSession, path, parts, self._type))
+
+    def frame(self, records: DataFrame) -> DataFrame:
+        """As ``spread``, of records that Spark has: data as bytes, sequence number and position."""
+        if not self._is_usual:
+            return self._carefully_decoded(records.rdd.map(_of_row))
+        return self._frame(self._decoder.decode(self._spark._jsparkSession, records._jdf, self._type))
+
+    def careful_frame(self, left: DataFrame) -> DataFrame:
+        """What ``dynamodb_decoder`` makes of the rows that are left to it."""
+        return self._carefully_decoded(left.select("_raw").rdd.map(lambda row: _record(row["_raw"])))
+
+    def _carefully_decoded(self, records: RDD[StreamedRecord]) -> DataFrame:
+        careful = self._careful
+        rows = records.mapPartitions(lambda part: _carefully(part, *careful))
+        return decoded_frame(self._spark, self._contract, rows)
+
+    def _frame(self, frame: Any) -> DataFrame:
+        return DataFrame(frame, self._spark)
+
+    @contextmanager
+    def _stored(self, records: Iterable[StreamedRecord]) -> Iterator[str]:
+        """Records in a file, which the JVM reads many times as fast as arguments."""
+        folder: Any = self._spark.sparkContext._temp_dir
+        with NamedTemporaryFile(dir=folder, delete=False) as file:
+            try:
+                file.writelines(written(records))
+                file.close()
+                yield file.name
+            finally:
+                Path(file.name).unlink()
+
+
+def written(records: Iterable[StreamedRecord]) -> Iterator[bytes]:
+    """Records as Java's ``StreamRecord`` reads them: of each the lengths of its data, its sequence number and its
+    position, -1 for None, then the three."""
+    for data, sequence, position in records:
+        number, where = (sequence or "").encode(), position.encode()
+        lengths = (-1 if data is None else len(data), -1 if sequence is None else len(number), len(where))
+        yield b"".join((_LENGTHS(*lengths), data or b"", number, where))
+
+
+def _record(raw: str) -> StreamedRecord:
+    """A record that the JVM has left."""
+    kept = json.loads(raw)
+    data: bytes | None = None
+    if "data_base64" in kept:
+        data = base64.b64decode(kept["data_base64"])
+    elif kept["data"] is not None:
+        data = kept["data"].encode()
+    return data, kept["sequence"], kept["position"]
+
+
+def _of_row(row: Any) -> StreamedRecord:
+    data, sequence, position = row
+    return None if data is None else bytes(data), sequence, position
+
+
+def _carefully(
+    records: Iterable[StreamedRecord],
+    contract: Contract,
+    epoch: int,
+    table: str,
+    mask_key: bytes | None,
+    purged: str,
+) -> Iterator[tuple[Any, ...]]:
+    return decode_records(iter(records), DynamoDecoder(contract, epoch, table, mask_key), purged)
+
+
+def plan(contract: Contract, epoch: int, purged: str, table: str) -> str:
+    """What the JVM knows of a contract, as JSON."""
+    names = [name for name, _ in contract.lake_columns()]
+    identity = Identity(contract)
+    columns = list(enumerate(contract.columns))
+    attributes = _by_name(columns, 0)
+    # A number in a key or a partition that becomes text is written in one way.
+    plain = frozenset(identity.kept_at)
+    places = [(at, contract.columns[at]) for at in identity.kept_at]
+    return json.dumps(
+        {
+            "table": table,
+            "epoch": epoch,
+            "purged": purged,
+            "drops": contract.unnamed == DROP,
+            "first_own": names.index("_key"),
+            "change_day": names.index(CHANGE_DAY) if contract.is_history else None,
+            "width": len(columns_tagged(contract)),
+            "absent": [{"at": at, "text": column.absent} for at, column in columns if column.absent is not None],
+            "excluded": [path[0] for path in contract.exclude],
+            "attributes": {name: _attribute(inside, (name,), plain) for name, inside in attributes.items()},
+            "reserved": [f"{name}." for name, inside in attributes.items() if _has_parts(inside)],
+            "places": [
+                {
+                    "at": at,
+                    "attribute": column.path[0],
+                    "tag": column.source_type,
+                    "convert": _conversion(column, plain=True),
+                    "key": at in identity.key_at,
+                    "partition": at in identity.partition_at,
+                }
+                for at, column in places
+            ],
+            "key": [{"at": at, "kind": contract.columns[at].type.kind} for at in identity.key_at],
+        }
+    )
+
+
+def _by_name(columns: Sequence[tuple[int, Column]], depth: int) -> dict[str, list[tuple[int, Column]]]:
+    found: dict[str, list[tuple[int, Column]]] = {}
+    for at, column in columns:
+        found.setdefault(column.path[depth], []).append((at, column))
+    return found
+
+
+def _has_parts(columns: Sequence[tuple[int, Column]]) -> bool:
+    """Whether names within an attribute can stand in ``_rest``: paths lead into it, or a type names parts of it."""
+    return any(len(column.path) > 1 or _is_in_parts(column) for _, column in columns)
+
+
+def _is_in_parts(column: Column) -> bool:
+    element = column.type.element
+    return column.type.kind == "struct" or (element is not None and element.kind in ("struct", "array"))
+
+
+def _attribute(columns: Sequence[tuple[int, Column]], path: tuple[str, ...], plain: Container[int]) -> _Plan:
+    """What columns take of the attribute at a path: all of it, or members. Those at ``plain`` places are identity's."""
+    ending = [(at, column) for at, column in columns if column.path == path]
+    leading = [(at, column) for at, column in columns if column.path != path]
+    converts = [_conversion(column, plain=at in plain) for at, column in ending]
+    if ending and (leading or (len(ending) > 1 and not all(_is_scalar(column) for _, column in ending))):
+        # What several columns together take of it, and what they leave, is not easy to tell.
+        converts, leading = [_OTHER] * len(ending), []
+    members = _by_name(leading, len(path))
+    return {
+        "opening": f"{encode_basestring(dotted(path))}:",
+        "path": dotted(path),
+        "in_parts": any(_is_in_parts(column) for _, column in ending),
+        "columns": [
+            {"at": at, "tag": column.source_type, "convert": convert}
+            for (at, column), convert in zip(ending, converts, strict=True)
+        ],
+        "members": {name: _attribute(inside, (*path, name), plain) for name, inside in members.items()},
+    }
+
+
+def _is_scalar(column: Column) -> bool:
+    return column.source_type in ("S", "N", "B", "BOOL")
+
+
+def _conversion(column: Column, *, plain: bool) -> _Plan:
+    """As ``AttributeColumn`` has it."""
+    tag = column.source_type or ""
+    if column.transform is not None:
+        # A number is written in one way, so that it has one bucket.
+        before = _typed(tag, column.before_transform().type, plain=True)
+        return transforming_plan(before, column.transform)
+    if column.type.kind == "string" and tag in DOCUMENTS:
+        return {"kind": "document", "tag": tag}
+    return _typed(tag, column.type, plain=plain)
+
+
+def _typed(tag: str, type_: Type, *, plain: bool = False) -> _Plan:
+    """The conversion of what stands beside a tag."""
+    if type_.kind == "struct":
+        fields = [
+            {"name": name, "tag": TAGS_INSIDE[field.kind], "convert": _typed(TAGS_INSIDE[field.kind], field)}
+            for name, field in type_.fields
+        ]
+        return {"kind": "struct", "fields": fields}
+    element = type_.element
+    if element is not None:
+        if tag != "L":
+            return {"kind": "set", "element": _scalar(tag[0], element, plain=plain)}
+        inside = TAGS_INSIDE[element.kind]
+        in_parts = element.kind in ("struct", "array")
+        return {"kind": "list", "tag": inside, "element": _typed(inside, element), "in_parts": in_parts}
+    return _scalar(tag, type_, plain=plain)
+
+
+def _scalar(tag: str, type_: Type, *, plain: bool) -> _Plan:
+    kind = type_.kind
+    if tag == "N" and kind == "string":
+        return {"kind": "plain number text" if plain else "number text"}
+    if kind == "decimal":
+        return {"kind": "decimal", "precision": type_.precision, "scale": type_.scale}
+    if kind == "timestamp":
+        return {"kind": "instant", "lowest": FIRST_DAY * DAY_MICROS, "highest": (LAST_DAY + 1) * DAY_MICROS - 1}
+    return {"kind": kind} if kind in ("int", "bigint", "string", "binary", "boolean", "date") else _OTHER

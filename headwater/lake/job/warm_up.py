@@ -1,0 +1,108 @@
+"""Warming up a writer: synthetic changes are decoded and committed to a scratch table, by the code that real changes go
+through. A JVM loads, links and compiles what it runs for the first time, and the first real change should not wait for
+that.
+
+The scratch table lies below ``LAKE/_warm_up/``, and is deleted at the end. A later warm-up deletes what is older than
+an hour.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headwater.contract.model import Contract, from_json
+from headwater.lake.base.lease import Leases
+from headwater.lake.base.s3_deletion import delete_all, delete_below
+from headwater.lake.base.s3_uri import split_uri
+from headwater.lake.decoding.batches import HeldBatch
+from headwater.lake.job.loop import Job
+from headwater.lake.sources.decoding_ahead import DecodingAhead
+from headwater.lake.table.catalog import Catalog
+from headwater.lake.table.hudi_table import HudiTable
+from headwater.lake.table.writer import TableWriter
+
+COMMITS = 4
+"""The first one makes the table, the others write log files. From the fifth on, a commit's time falls slowly."""
+KEYS = 50
+"""Changes of a batch: as many as a table of a usual application has in a second or two."""
+TABLE = "warm_up"
+"""The scratch table, and the last part of its source's name."""
+_LEFT_BEHIND = dt.timedelta(hours=1)
+"""A warm-up takes seconds. What is older belongs to a writer that was killed."""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A scratch table: its writer, and the ``s3://`` address of a folder that is deleted with it."""
+
+    writer: TableWriter
+    uri: str
+
+
+def scratch_contract(database: str, source_table: str, columns: Sequence[Mapping[str, str]]) -> Contract:
+    """The contract of a scratch table with the key ``id``, partitioned by ``part``. ``columns`` are as in a contract's
+    document."""
+    document = {
+        "table": TABLE,
+        "description": "A scratch table.",
+        "source": {"database": database, "table": source_table},
+        "key": ["id"],
+        "partition_by": ["part"],
+        "buckets": 1,
+        "columns": columns,
+    }
+    return from_json(json.dumps(document), "the scratch table's contract")
+
+
+def commit_batches(running: Job, contract: Contract, commit: Callable[[Scratch, int], Any]) -> None:
+    """Have ``commit`` commit batch 0, 1, … to a scratch table of a contract, until the job is told to stop. Raises what
+    boto3 and Spark raise, also if a change cannot be decoded or a value does not fit."""
+    with _scratch(running, contract) as scratch:
+        for number in range(COMMITS):
+            if running.stop.is_set():
+                return
+            commit(scratch, number)
+
+
+@contextmanager
+def _scratch(running: Job, contract: Contract) -> Iterator[Scratch]:
+    """A scratch table, deleted at the end. What it reports and registers goes nowhere."""
+    s3 = running.services.s3
+    uri = f"{running.options.lake}/_warm_up/{uuid.uuid4().hex}"
+    bucket, prefix = split_uri(uri)
+    with ExitStack() as held:
+        held.callback(_delete_left_behind, s3, bucket, prefix.rpartition("/")[0])
+        held.callback(delete_below, s3, bucket, f"{prefix}/")
+        leases = Leases(s3, uri, "the warm-up", running.options.lease_seconds, running.stop)
+        held.callback(leases.release)
+        decoding: DecodingAhead[HeldBatch | None] = DecodingAhead()
+        held.callback(decoding.close)
+        services = replace(running.services, catalog=_NoCatalog(None, ""), report=lambda event: None, decoding=decoding)
+        settings = replace(
+            running.settings, quarantine=f"{uri}/_quarantine", epoch=None, max_bad_share=0.0, max_unfit_share=0.0
+        )
+        table = HudiTable(running.spark, contract, uri, running.settings.parallelism)
+        writer = TableWriter(table, leases.take(TABLE), services, settings)
+        held.callback(writer.close)
+        yield Scratch(writer, uri)
+
+
+def _delete_left_behind(s3: Any, bucket: str, folder: str) -> None:
+    """Delete the scratch tables of writers that were killed."""
+    oldest = dt.datetime.now(dt.UTC) - _LEFT_BEHIND
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/"):
+        left = [entry["Key"] for entry in page.get("Contents", ()) if entry["LastModified"] < oldest]
+        delete_all(s3, bucket, left)
+
+
+class _NoCatalog(Catalog):
+    """No query knows a scratch table."""
+
+    def register(self, table: str, paths: list[str], *, again: bool = False) -> int:
+        return 0

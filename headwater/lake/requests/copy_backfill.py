@@ -1,0 +1,88 @@
+"""Loading a copy of a PostgreSQL table as the oldest state, while its changes go on: one of the kinds of
+``requested_work``."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import UserError
+from headwater.lake.decoding.changes import ROW_TAGS, floor_row, without_row
+from headwater.lake.decoding.decoded_frame import few_rows_frame
+from headwater.lake.decoding.usual_changes import StoredObject, UsualChanges
+from headwater.lake.requests.files_to_load import Decoding, FilesToLoad, files_done
+from headwater.lake.sources import data_files
+from headwater.lake.sources.data_files import DataFile
+from headwater.lake.sources.table_copy import TableCopy
+
+if TYPE_CHECKING:
+    from headwater.lake.table.writer import TableWriter
+
+_FIRST_BYTES = 2 * 2**30
+"""So much, compressed, of a table's first rows is one commit, which costs less than several. Spark keeps some ten times
+as much on the disks of the cluster meanwhile."""
+_AGAIN = "Run the command again, which reads the table as it is now."
+_MOST_AGE = dt.timedelta(days=1)
+
+
+class CopyBackfill:
+    """Makes the work of requests for copies of the source of ``writer``'s table."""
+
+    def __init__(self, writer: TableWriter) -> None:
+        self._writer = writer
+
+    def work(self, name: str, details: Mapping[str, Any]) -> FilesToLoad:
+        """The work of the request for the copy of that id, whose address is in its details. Raises UserError."""
+        address = details.get("copy")
+        if not isinstance(address, str):
+            raise UserError(f"{name}: copy: found {address!r}, expected the address of the copy")
+        copy = TableCopy.open(self._writer.services.s3, address)
+        self._check(copy, name)
+        decode = partial(self._decode, copy)
+        return FilesToLoad(self._writer, "copy", copy.id, copy.files, decode, _FIRST_BYTES, data_files.alteration)
+
+    def _check(self, copy: TableCopy, name: str) -> None:
+        """Raise UserError where loading the copy would not give the table's true state."""
+        contract = self._writer.contract
+        if copy.id != name:
+            raise UserError(f"{copy.uri}: found the copy {copy.id}, expected {name}, as requested")
+        if copy.source != contract.source.table:
+            raise UserError(
+                f"{copy.uri}: found rows of {copy.source}, expected {contract.source.table}, the source of "
+                f"{contract.table}"
+            )
+        # What was deleted right behind the copy may have a lower order than its place. Its tombstone is not purged yet.
+        if not files_done(self._writer, copy.id) and dt.datetime.now(dt.UTC) - copy.time > _MOST_AGE:
+            raise UserError(
+                f"{copy.uri}: found a copy of {copy.time:%Y-%m-%d %H:%M:%S}, expected one of the last day. {_AGAIN}"
+            )
+        if self._writer.progress.floor > copy.floor and self._writer.progress.floor[:4] != copy.floor[:4]:
+            raise UserError(
+                f"{copy.uri}: found the epoch {copy.epoch}, expected {int(self._writer.progress.floor[:4])} at least, "
+                f"which {contract.table} has: all rows would be older than what ended then"
+            )
+
+    def _check_place(self, copy: TableCopy) -> None:
+        """Raise UserError where a row of the copy may have been deleted since by what nobody knows any more."""
+        if copy.place <= self._writer.progress.purged:
+            raise UserError(
+                f"{copy.uri}: younger tombstones of {self._writer.contract.table} are purged, so rows deleted in "
+                f"between would come back. {_AGAIN}"
+            )
+
+    def _decode(self, copy: TableCopy, files: Sequence[DataFile], is_last: bool) -> Decoding:
+        writer, contract = self._writer, self._writer.contract
+        self._check_place(copy)
+        # All rows are as of the copy's place, whatever their order: nothing of them is late.
+        usual = UsualChanges(writer.spark, contract, copy.epoch, "")
+
+        listed = [StoredObject(f"{copy.id}/{file.name}", file.uri) for file in files]
+        frame = usual.images_frame(listed, writer.settings.parallelism, *copy.around())
+        if is_last:
+            ended = without_row(len(contract.lake_columns()), copy.floor)
+            if contract.is_history:
+                ended = floor_row(contract, copy.floor, copy.time, f"copy/{copy.id}") + ROW_TAGS
+            frame = frame.unionByName(few_rows_frame(writer.spark, contract, [ended]))
+        return Decoding(frame, usual.careful_frame, copy.is_unique, is_timely=True)

@@ -1,0 +1,82 @@
+"""Deleting at once, on request, what a table keeps for a time only: the past of its values.
+
+1. A history loses the changes that a later one of their row has replaced, whatever their age.
+2. The log files are compacted, and the files that this and earlier compactions have replaced are deleted.
+3. The landing objects go that all tables of the topic have read, but each partition's newest.
+4. What a versioned bucket keeps of all these, and of quarantine, is removed.
+
+The rows themselves stay. Each step may be repeated. It is one of the kinds of ``requested_work``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater.lake.requests.expired_history import ExpiredHistory
+from headwater.lake.requests.forget import AHEAD, Clearing
+
+if TYPE_CHECKING:
+    from headwater.lake.requests.protocol import Status
+    from headwater.lake.sources.landing import Landing
+    from headwater.lake.table.writer import TableWriter
+
+
+class Expire:
+    """Makes the work of requests to delete what the table of ``writer`` keeps for a time.
+
+    ``landing`` are the objects of its topic; None where there are none, or another table's writer deletes them.
+    ``delete_landed`` deletes those that landed before a moment and are read, and returns their number.
+    """
+
+    def __init__(
+        self,
+        writer: TableWriter,
+        landing: Landing | None = None,
+        delete_landed: Callable[[dt.datetime], int] = lambda before: 0,
+    ) -> None:
+        self._writer = writer
+        self._landing = landing
+        self._delete_landed = delete_landed
+
+    def work(self, name: str, details: Mapping[str, Any]) -> TableToExpire:
+        """The work of a request."""
+        return TableToExpire(self._writer, self._landing, self._delete_landed)
+
+
+class TableToExpire(Clearing):
+    """A table whose past is deleted step by step."""
+
+    def __init__(
+        self, writer: TableWriter, landing: Landing | None, delete_landed: Callable[[dt.datetime], int]
+    ) -> None:
+        steps = [self._compact, self._clear_versions]
+        if writer.contract.is_history:
+            steps.insert(0, self._end_history)
+        if landing is not None:
+            steps.insert(-1, self._clear_landing)
+        super().__init__(writer, landing, steps)
+        self._delete_landed = delete_landed
+        self._deleted = {"files": 0, "landing_objects": 0, "landing_left": 0, "versions": 0}
+
+    def status(self) -> Status:
+        """How far it is; ``records`` counts what was deleted: files, landing objects and versions."""
+        deleted = sum(count for name, count in self._deleted.items() if name != "landing_left")
+        return self._status(deleted, **self._deleted)
+
+    def _end_history(self) -> None:
+        ExpiredHistory(self._writer, dt.timedelta(0), None).do_next()
+
+    def _compact(self) -> None:
+        def sweep() -> None:
+            self._deleted["files"] += self._delete_replaced()
+
+        self._writer.compact(sweep)
+
+    def _clear_landing(self) -> None:
+        self._deleted["landing_objects"] += self._delete_landed(dt.datetime.now(dt.UTC) + AHEAD)
+        self._deleted["landing_left"] = 0 if self._landing is None else len(self._landing.all())
+
+    def _clear_versions(self) -> None:
+        self._deleted["versions"] += self._delete_versions()

@@ -1,0 +1,15 @@
+"""Requests to fill a table's columns from ``_rest``."""
+
+from __future__ import annotations
+
+from headwater.lake.requests.protocol import Requests
+
+FILL = "fill"
+"""The kind of these requests. They have one name, since a table is filled as a whole, and no details."""
+REQUEST = f"{FILL}/rest"
+
+
+def ask(requests: Requests) -> str:
+    """Ask for a table to be filled, and return the request's id."""
+    requests.ask(REQUEST, {})
+    return REQUEST

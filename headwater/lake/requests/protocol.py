@@ -1,0 +1,203 @@
+"""Requests to the writer of a table: how an operator's laptop asks for work, and how the writer answers.
+
+The writer stays the only one of its table, so the two meet in S3, below the lake. The laptop puts the request at
+``_requests/<table>/<kind>/<name>.json``, the writer its status beside it, at ``<name>.status.json``. A request's id is
+``<kind>/<name>``; what a kind's details are is told where the kind is served.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from headwater.errors import UserError
+from headwater.lake.base.s3_uri import key_below, object_uri, split_uri
+from headwater.lake.base.s3_versions import delete_object
+
+RUNNING, DONE, REFUSED = "running", "done", "refused"
+ANSWER_SECONDS = 180.0
+"""How long a running writer may take to answer: twice its longest pause, a long commit, or its start."""
+POLL_SECONDS = 1.0
+
+_FOLDER = "_requests"
+_SUFFIX, _STATUS_SUFFIX = ".json", ".status.json"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, as a JSON object. ``token`` distinguishes two requests of one id."""
+
+    token: str
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Status:
+    """The writer's answer to the request of that ``token``. ``records`` is the number of records in the first
+    ``parts_done`` parts, bad ones included, and ``kept`` how many of them are in quarantine still; ``reason`` says why
+    the request was refused; ``told`` is what a kind tells besides."""
+
+    token: str
+    state: str
+    parts: int = 0
+    parts_done: int = 0
+    records: int = 0
+    kept: int = 0
+    reason: str = ""
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+    def settles(self, token: str) -> bool:
+        """Whether the request of that token is done, or refused."""
+        return self.token == token and self.state != RUNNING
+
+    def document(self) -> dict[str, Any]:
+        """The answer as JSON has it; earlier releases know nothing that is told besides."""
+        document = asdict(self)
+        if not self.told:
+            del document["told"]
+        return document
+
+
+class Requests:
+    """The requests to the writer of one table and their statuses, below ``lake`` (``s3://bucket/prefix``)."""
+
+    def __init__(self, s3: Any, lake: str, table: str) -> None:
+        self._s3 = s3
+        self._bucket, prefix = split_uri(lake)
+        self._folder = key_below(prefix, f"{_FOLDER}/{table}/")
+
+    def ask(self, id_: str, details: Mapping[str, Any]) -> None:
+        """Ask, in place of an earlier request of that id. Asking again is harmless, and makes a running writer answer
+        anew."""
+        self.put(id_, Request(uuid.uuid4().hex, details))
+
+    def put(self, id_: str, request: Request) -> None:
+        """Store a request."""
+        self._put(id_ + _SUFFIX, asdict(request))
+
+    def delete(self, id_: str) -> None:
+        """Take a request back: the writer stops after its current commit."""
+        self._s3.delete_object(Bucket=self._bucket, Key=self._folder + id_ + _SUFFIX)
+
+    def remove(self, id_: str) -> None:
+        """Remove a request with all its versions: what it says is then nowhere in the bucket."""
+        delete_object(self._s3, self._bucket, self._folder + id_ + _SUFFIX)
+
+    def get(self, id_: str) -> Request | None:
+        """A request, or None. Raises UserError where the object is not one that ``put`` wrote."""
+        body = self._get(id_ + _SUFFIX)
+        try:
+            request = None if body is None else Request(**json.loads(body))
+            if request is not None and not isinstance(request.details, dict):
+                raise TypeError(f"{request.details!r} as details")
+        except (ValueError, TypeError) as error:
+            where = object_uri(self._bucket, f"{self._folder}{id_}{_SUFFIX}")
+            raise UserError(f"{where}: found {error}, expected a request of a headwater command") from None
+        return request
+
+    def answer(self, id_: str, status: Status) -> None:
+        """Answer a request."""
+        self._put(id_ + _STATUS_SUFFIX, status.document())
+
+    def status(self, id_: str) -> Status | None:
+        """The last answer to a request of that id, or None."""
+        body = self._get(id_ + _STATUS_SUFFIX)
+        return None if body is None else Status(**json.loads(body))
+
+    def is_answered(self, id_: str) -> bool:
+        """Whether the writer has done or refused what is requested, or, where it is not any more, what was. Raises
+        UserError as ``get`` does."""
+        request, status = self.get(id_), self.status(id_)
+        return status is not None and status.settles(status.token if request is None else request.token)
+
+    def listed(self) -> list[tuple[str, str]]:
+        """Id and version of every request, the oldest first."""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._folder)
+        entries = [
+            entry
+            for page in pages
+            for entry in page.get("Contents", ())
+            if entry["Key"].endswith(_SUFFIX) and not entry["Key"].endswith(_STATUS_SUFFIX)
+        ]
+        entries.sort(key=lambda entry: (entry["LastModified"], entry["Key"]))
+        return [(entry["Key"][len(self._folder) : -len(_SUFFIX)], entry["ETag"]) for entry in entries]
+
+    def _put(self, name: str, document: dict[str, Any]) -> None:
+        body = json.dumps(document, ensure_ascii=False, sort_keys=True).encode("utf-8")
+        self._s3.put_object(Bucket=self._bucket, Key=self._folder + name, Body=body)
+
+    def _get(self, name: str) -> bytes | None:
+        try:
+            body: bytes = self._s3.get_object(Bucket=self._bucket, Key=self._folder + name)["Body"].read()
+        except self._s3.exceptions.NoSuchKey:
+            return None
+        return body
+
+
+# --- The operator's side ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class News:
+    """What is known of a request: the writer's last status (None before its first answer), and for how many seconds
+    there has been nothing newer."""
+
+    status: Status | None
+    quiet: float
+
+
+def withdraw(requests: Requests, id_: str) -> Status | None:
+    """Take a request back, and return the writer's last status, or None where it has not answered. Raises UserError
+    where nothing is requested."""
+    request = requests.get(id_)
+    if request is None:
+        raise UserError(f"No {_spoken(id_)} is requested: there is nothing to withdraw.")
+    requests.delete(id_)
+    status = requests.status(id_)
+    return status if status is not None and status.token == request.token else None
+
+
+def follow(
+    requests: Requests,
+    id_: str,
+    patience: float = ANSWER_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    token: str = "",
+) -> Iterator[News]:
+    """Yield what is known every ``POLL_SECONDS`` until the request is done. The writer has ``patience`` seconds for its
+    first answer. ``token`` is that of a request which its writer removes when it is answered for good. Raises UserError
+    when it refuses, when none answers, or when the request is withdrawn."""
+    asked = newest = clock()
+    last: Status | None = None
+    while True:
+        # Before the answer is looked for: a request that is removed was answered before.
+        request = requests.get(id_)
+        status = requests.status(id_)
+        its_token = token if request is None else request.token
+        is_answered = status is not None and status.token == its_token
+        if request is None and (status is None or not status.settles(its_token)):
+            raise UserError(f"The {_spoken(id_)} was withdrawn. Run the same command again to go on with it.")
+        # A status of another token answers an earlier request.
+        if status is not None and is_answered and status != last:
+            last, newest = status, clock()
+        if last is not None and last.state == REFUSED:
+            raise UserError(f"The job refuses the {_spoken(id_)}. {last.reason}")
+        if last is None and clock() - asked > patience:
+            raise UserError(
+                f"No job has answered for {patience:.0f} s: none seems to be running for this table. The request "
+                "stays, and a job that starts takes it up; run the same command again to watch it."
+            )
+        yield News(last, clock() - newest)
+        if last is not None and last.state == DONE:
+            return
+        sleep(POLL_SECONDS)
+
+
+def _spoken(id_: str) -> str:
+    kind, _, name = id_.partition("/")
+    return f"{kind} of {name}"

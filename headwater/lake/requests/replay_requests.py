@@ -1,0 +1,56 @@
+"""Requests for replays: how quarantined records are handed to their table's writer again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headwater.errors import UserError
+from headwater.lake.requests.protocol import Requests
+
+REPLAY = "replay"
+"""The kind of these requests. Their name is a digest of the choice, which is in their details."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The records to replay: those in the named quarantine objects of which ``reason`` is a part of the reason."""
+
+    objects: tuple[str, ...]
+    reason: str = ""
+
+    @property
+    def request_id(self) -> str:
+        """The id of the request for this choice."""
+        text = json.dumps([sorted(self.objects), self.reason])
+        return f"{REPLAY}/{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    @staticmethod
+    def of(details: Mapping[str, Any]) -> Choice:
+        """Read back a request's details. Raises UserError."""
+        objects, reason = details.get("objects"), details.get("reason")
+        if not isinstance(objects, list) or not all(isinstance(name, str) for name in objects):
+            raise UserError(f"objects: found {objects!r}, expected a list of quarantine objects")
+        if not isinstance(reason, str):
+            raise UserError(f"reason: found {reason!r}, expected a text")
+        return Choice(tuple(objects), reason)
+
+
+def ask(requests: Requests, choice: Choice) -> str:
+    """Ask for the replay of these records, and return the request's id."""
+    requests.ask(choice.request_id, asdict(choice))
+    return choice.request_id
+
+
+def withdraw(requests: Requests) -> list[str]:
+    """Take the table's unfinished requests for replays back, and return their ids: the writer stops after its current
+    commit. Raises UserError where there are none."""
+    ids = [id_ for id_, _ in requests.listed() if id_.startswith(f"{REPLAY}/") and not requests.is_answered(id_)]
+    if not ids:
+        raise UserError("No replay is requested: there is nothing to withdraw.")
+    for id_ in ids:
+        requests.delete(id_)
+    return ids

@@ -1,0 +1,210 @@
+"""An operator's own export of a DynamoDB table, as ``ExportTableToPointInTime`` writes it, from what a Scan finds.
+
+The table is read while it changes, so what is written to it meanwhile may be in the export or not. The export's time is
+a moment before the reading, by DynamoDB's clock: all that came later is in the stream. ``readUntil`` in its summary,
+which AWS's exports do not have, is a moment behind the reading: from then on the items were as they are in the export,
+but for what the stream tells.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import io
+import json
+import secrets
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from headwater.lake.base.s3_deletion import delete_below
+from headwater.lake.base.s3_uri import key_below, object_uri, split_uri
+from headwater.lake.sources.data_files import md5_of
+
+Item = Mapping[str, Mapping[str, Any]]
+"""An item as boto3's DynamoDB client gives it: attribute → {type: value}, binary values as bytes."""
+ItemsRead = Callable[[int, float], None]
+"""Is called with how many items more are read, and the read units that they took, before more are."""
+Clean = Callable[[Item], Item]
+"""Takes out of an item what may not be stored."""
+
+_FILE_BYTES = 256 * 1024 * 1024
+_MOST_FILES = 1_000
+_READERS = 4
+
+
+def export_table(
+    dynamodb: Any,
+    s3: Any,
+    table: str,
+    target: str,
+    report: ItemsRead = lambda items, units: None,
+    clean: Clean = lambda item: item,
+    files: int = 0,
+) -> str:
+    """Export a table with boto3's clients below ``target`` (``s3://bucket/prefix``), by strongly consistent reads, and
+    return the export's address. There is a data file per 256 MiB of the table, or there are ``files``; with few items
+    some are empty, as in AWS."""
+    described = _begun(dynamodb, table)
+    parts = files or min(described["bytes"] // _FILE_BYTES + 1, _MOST_FILES)
+    scans = [map(clean, _scan(dynamodb, table, part, parts, report)) for part in range(parts)]
+    return write_export(s3, described["arn"], scans, described["time"], target, partial(_read_until, dynamodb, table))
+
+
+def export_rows(
+    dynamodb: Any,
+    s3: Any,
+    table: str,
+    where: str,
+    target: str,
+    report: ItemsRead = lambda items, units: None,
+    clean: Clean = lambda item: item,
+) -> str:
+    """Export the items of a table that meet a condition of PartiQL, as ``export_table`` does."""
+    described = _begun(dynamodb, table)
+    selected = _selected(dynamodb, f'SELECT * FROM "{table}" WHERE {where}', report)
+    read = [map(clean, selected)]
+    return write_export(s3, described["arn"], read, described["time"], target, partial(_read_until, dynamodb, table))
+
+
+def write_export(
+    s3: Any,
+    table_arn: str,
+    files: Sequence[Iterable[Item]],
+    time: dt.datetime,
+    target: str,
+    read_until: Callable[[], dt.datetime] | None = None,
+) -> str:
+    """Write the items of each data file as an export of the state at ``time`` (UTC) below ``target``
+    (``s3://bucket/prefix``), and return the export's address. Where the table changes while it is read, ``read_until``
+    tells, when all items are read, until when they were."""
+    bucket, prefix = split_uri(target)
+    export_id = f"{int(time.timestamp() * 1000):014d}-{secrets.token_hex(4)}"
+    folder = key_below(prefix, f"AWSDynamoDB/{export_id}")
+    started = dt.datetime.now(dt.UTC)
+    s3.put_object(Bucket=bucket, Key=f"{folder}/_started", Body=b"")
+    with ThreadPoolExecutor(_READERS) as pool:
+        written = [
+            pool.submit(_data_file, s3, items, bucket, f"{folder}/data/{secrets.token_hex(13)}.json.gz")
+            for items in files
+        ]
+        try:
+            entries = [future.result() for future in written]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    _manifest(s3, bucket, f"{folder}/manifest-files", "".join(json.dumps(entry) + "\n" for entry in entries))
+    summary = {
+        "version": "2020-06-30",
+        "exportArn": f"{table_arn}/export/{export_id}",
+        "startTime": _iso(started),
+        "endTime": _iso(dt.datetime.now(dt.UTC)),
+        "tableArn": table_arn,
+        "tableId": str(uuid.uuid4()),
+        "exportTime": _iso(time),
+        "s3Bucket": bucket,
+        "s3Prefix": prefix or None,
+        "s3SseAlgorithm": "AES256",
+        "s3SseKmsKeyId": None,
+        "manifestFilesS3Key": f"{folder}/manifest-files.json",
+        "billedSizeBytes": 0,
+        "itemCount": sum(entry["itemCount"] for entry in entries),
+        "outputFormat": "DYNAMODB_JSON",
+        "exportType": "FULL_EXPORT",
+    }
+    if read_until is not None:
+        summary["readUntil"] = _iso(read_until())
+    _manifest(s3, bucket, f"{folder}/manifest-summary", json.dumps(summary))
+    return object_uri(bucket, folder)
+
+
+def delete_export(s3: Any, uri: str) -> None:
+    """Delete the objects of the export at ``uri``."""
+    bucket, folder = split_uri(uri)
+    delete_below(s3, bucket, f"{folder}/")
+
+
+def _begun(dynamodb: Any, table: str) -> dict[str, Any]:
+    """As ``_described``, a second after the call: answers tell whole seconds, and a job that streams by now refuses an
+    export of before it did."""
+    time.sleep(1)
+    return _described(dynamodb, table)
+
+
+def _described(dynamodb: Any, table: str) -> dict[str, Any]:
+    """A table's ARN, its size in bytes (DynamoDB tells it every six hours), and the time by DynamoDB's clock."""
+    answer = dynamodb.describe_table(TableName=table)
+    time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+    return {"arn": answer["Table"]["TableArn"], "bytes": answer["Table"].get("TableSizeBytes", 0), "time": time}
+
+
+def _read_until(dynamodb: Any, table: str) -> dt.datetime:
+    """A moment behind all that was read up to now, by DynamoDB's clock, which tells whole seconds."""
+    time: dt.datetime = _described(dynamodb, table)["time"]
+    return time + dt.timedelta(seconds=1)
+
+
+def _scan(dynamodb: Any, table: str, segment: int, segments: int, report: ItemsRead) -> Iterator[Item]:
+    pages = dynamodb.get_paginator("scan").paginate(
+        TableName=table,
+        Segment=segment,
+        TotalSegments=segments,
+        ConsistentRead=True,
+        ReturnConsumedCapacity="TOTAL",
+    )
+    for page in pages:
+        report(len(page["Items"]), _units(page))
+        yield from page["Items"]
+
+
+def _selected(dynamodb: Any, statement: str, report: ItemsRead) -> Iterator[Item]:
+    further: dict[str, str] = {}
+    while True:
+        page = dynamodb.execute_statement(
+            Statement=statement, ConsistentRead=True, ReturnConsumedCapacity="TOTAL", **further
+        )
+        report(len(page["Items"]), _units(page))
+        yield from page["Items"]
+        if "NextToken" not in page:
+            return
+        further = {"NextToken": page["NextToken"]}
+
+
+def _units(page: Mapping[str, Any]) -> float:
+    return float(page.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
+
+
+def _data_file(s3: Any, items: Iterable[Item], bucket: str, key: str) -> dict[str, Any]:
+    """Write one data file and return its entry in the manifest."""
+    count = 0
+    with tempfile.TemporaryFile() as body:
+        with gzip.GzipFile(fileobj=body, mode="wb", compresslevel=6) as packed:
+            for item in items:
+                count += 1
+                packed.write(msgspec.json.encode({"Item": item}) + b"\n")
+        md5 = md5_of(body)
+        body.seek(0)
+        stored = s3.put_object(Bucket=bucket, Key=key, Body=body)
+    return {
+        "itemCount": count,
+        "md5Checksum": md5,
+        "etag": stored["ETag"].strip('"'),
+        "dataFileS3Key": key,
+    }
+
+
+def _manifest(s3: Any, bucket: str, name: str, text: str) -> None:
+    body = text.encode("utf-8")
+    s3.put_object(Bucket=bucket, Key=f"{name}.json", Body=body)
+    s3.put_object(Bucket=bucket, Key=f"{name}.checksum", Body=md5_of(io.BytesIO(body)).encode())
+
+
+def _iso(time: dt.datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,137 @@
+"""A copy of a PostgreSQL table in S3, as ``headwater backfill`` makes it: its rows as of one place in the log.
+
+``<folder>/<id>/`` holds ``copy.json``, which is written last, and data files: gzip of lines, each the image of a row as
+Debezium's events have it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from headwater.errors import UserError
+from headwater.lake.base.s3_deletion import delete_below
+from headwater.lake.base.s3_uri import object_uri, split_uri
+from headwater.lake.base.s3_versions import delete_former
+from headwater.lake.decoding.debezium_decoder import floor_below, order
+from headwater.lake.sources import data_files
+from headwater.lake.sources.data_files import DataFile
+
+_MANIFEST = "copy.json"
+
+
+@dataclass(frozen=True)
+class TableCopy:
+    """A copy: ``source`` is the table as contracts name it, ``lsn`` the place in the log whose state its rows are,
+    ``epoch`` that of the log, ``read_at`` the source's time in microseconds since 1970. ``is_unique`` where the source
+    lets no two rows have the contract's key."""
+
+    uri: str
+    source: str
+    epoch: int
+    lsn: int
+    read_at: int
+    is_unique: bool
+    files: Sequence[DataFile]
+
+    @property
+    def id(self) -> str:
+        """The last part of its address."""
+        return self.uri.rpartition("/")[2]
+
+    @property
+    def rows(self) -> int:
+        """How many rows all files hold."""
+        return sum(file.items for file in self.files)
+
+    @property
+    def floor(self) -> str:
+        """What is older than the copy, and not in it, is no more."""
+        return floor_below(order(self.epoch, self.lsn, self.lsn, snapshot=True))
+
+    @property
+    def place(self) -> str:
+        """The order of a change at the copy's place in the log."""
+        return order(self.epoch, self.lsn, self.lsn, snapshot=False)
+
+    @property
+    def time(self) -> dt.datetime:
+        """When it was read."""
+        return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=self.read_at)
+
+    def around(self) -> tuple[str, str]:
+        """What stands before and behind a row's image in the event of a snapshot."""
+        schema, _, table = self.source.partition(".")
+        source = {
+            "schema": schema,
+            "table": table,
+            "snapshot": "true",
+            "lsn": self.lsn,
+            "ts_ms": self.read_at // 1000,
+            "ts_us": self.read_at,
+        }
+        return f'{{"op":"r","source":{json.dumps(source)},"before":null,"after":', "}"
+
+    @staticmethod
+    def open(s3: Any, uri: str) -> TableCopy:
+        """Read the manifest of the copy at ``uri``, and check that its files exist; ``data_files.defect`` checks their
+        content. Raises UserError."""
+        bucket, folder = split_uri(uri)
+        where = object_uri(bucket, f"{folder}/{_MANIFEST}")
+        text = data_files.read_text(s3, bucket, f"{folder}/{_MANIFEST}")
+        sizes = data_files.sizes(s3, bucket, f"{folder}/")
+        try:
+            noted = json.loads(text)
+            listed = [(f"{folder}/{file['name']}", file["rows"], file["md5"]) for file in noted.pop("files")]
+            files = [DataFile(bucket, key, rows, md5, sizes.get(key, -1)) for key, rows, md5 in listed]
+            copy = TableCopy(object_uri(bucket, folder), **noted, files=files)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{where}: found {error!r}, expected the manifest of a copy of headwater backfill"
+            ) from None
+        for file in files:
+            if file.size < 0:
+                raise UserError(f"{where}: found no object {file.uri}, expected all that it lists")
+        return copy
+
+
+def put_file(s3: Any, uri: str, name: str, body: IO[bytes], rows: int) -> DataFile:
+    """Store a data file of a copy at ``uri``, out of a local file."""
+    bucket, folder = split_uri(uri)
+    md5 = data_files.md5_of(body)
+    size = body.tell()
+    body.seek(0)
+    key = f"{folder}/{name}"
+    s3.upload_fileobj(body, bucket, key)
+    return DataFile(bucket, key, rows, md5, size)
+
+
+def complete(s3: Any, copy: TableCopy) -> None:
+    """Store the manifest of a copy: from now on it is complete."""
+    noted = {
+        "source": copy.source,
+        "epoch": copy.epoch,
+        "lsn": copy.lsn,
+        "read_at": copy.read_at,
+        "is_unique": copy.is_unique,
+        "files": [{"name": file.name, "rows": file.items, "md5": file.md5} for file in copy.files],
+    }
+    bucket, folder = split_uri(copy.uri)
+    s3.put_object(Bucket=bucket, Key=f"{folder}/{_MANIFEST}", Body=json.dumps(noted).encode())
+
+
+def copies_in(s3: Any, folder: str) -> list[str]:
+    """The addresses of the copies in a folder, complete or not."""
+    bucket, prefix = split_uri(folder)
+    keys = data_files.sizes(s3, bucket, f"{prefix}/")
+    return sorted({object_uri(bucket, key.rpartition("/")[0]) for key in keys})
+
+
+def delete(s3: Any, uri: str) -> None:
+    """Delete the objects of a copy, complete or not, with what a versioned bucket would keep of them."""
+    bucket, folder = split_uri(uri)
+    delete_below(s3, bucket, f"{folder}/")
+    delete_former(s3, bucket, f"{folder}/")

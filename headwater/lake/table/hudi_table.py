@@ -1,0 +1,596 @@
+"""A Hudi table: how Headwater writes it, and what it keeps in the commits."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from headwater.contract.evolution import NARROWER, OTHER, TYPE_RULE, WIDER, type_change
+from headwater.contract.model import Contract
+from headwater.contract.types import parse_type
+from headwater.lake.base.jvm_classes import elements, java_class, struct_type
+from headwater.lake.base.progress import NOTED_AS, Progress
+from headwater.lake.base.spark_jobs import no_task_left_behind
+from headwater.lake.decoding.late_changes import kept_by_floor
+
+_SECOND = 1.0
+_CLOCK_SECONDS = 30.0
+"""By how much the clock of S3 may be behind the writer's, and the writer's behind that of the writer before."""
+_FEW_BYTES = 32 * 1024 * 1024
+"""How many bytes of rows the driver takes to write them itself, for each of its tables at once."""
+_FEW_MEGABYTES = 64
+"""How many megabytes of base and log files the driver compacts itself, likewise."""
+_ORDERING_IN_015 = "hoodie.table.precombine.field"
+
+# Reasons and measurements: docs/decisions/hudi-settings.md.
+_READ_OPTIONS = {
+    # A buffer of this size is made for each log file, however small; Hudi's is 16 MB.
+    "hoodie.memory.dfs.buffer.max.size": str(1024 * 1024),
+    # Log files of table version 6 have no positions. Asked for them, Spark's reader makes each record anew, with an
+    # empty column.
+    "hoodie.merge.use.record.positions": "false",
+}
+_OPTIONS = {
+    "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    "hoodie.datasource.write.recordkey.field": "_key",
+    "hoodie.datasource.write.hive_style_partitioning": "true",
+    "hoodie.datasource.write.partitionpath.urlencode": "true",
+    "hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+    "hoodie.datasource.write.precombine.field": "_order",
+    "hoodie.payload.ordering.field": "_order",
+    "hoodie.payload.event.time.field": "_order",
+    "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+    "hoodie.combine.before.upsert": "false",
+    # Athena reads what Hudi 0.15 reads.
+    "hoodie.write.table.version": "6",
+    "hoodie.write.auto.upgrade": "false",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.index.bucket.engine": "SIMPLE",
+    "hoodie.bucket.index.hash.field": "_key",
+    "hoodie.metadata.enable": "false",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
+    # ``SmallUpserts`` makes no markers. What is rolled back is found by what the commit said it would write.
+    "hoodie.rollback.using.markers": "false",
+    "hoodie.compact.inline": "true",
+    "hoodie.compact.inline.max.delta.commits": "20",
+    # Only file groups with that many log files, so that a compaction stays as small as what has changed.
+    "hoodie.compaction.strategy": "org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy",
+    "hoodie.compaction.logfile.num.threshold": "10",
+    # ``replaced_files`` cleans.
+    "hoodie.clean.automatic": "false",
+    "hoodie.keep.min.commits": "40",
+    "hoodie.keep.max.commits": "60",
+    "hoodie.parquet.compression.codec": "zstd",
+    # A bucket index needs no Bloom filters, but bulk_insert always writes them: they are made as small as possible.
+    "hoodie.parquet.bloom.filter.enabled": "false",
+    "hoodie.index.bloom.num_entries": "1",
+    "hoodie.index.bloom.fpp": "0.1",
+    "hoodie.datasource.hive_sync.enable": "false",
+    "hoodie.datasource.meta.sync.enable": "false",
+    "hoodie.datasource.write.commitmeta.key.prefix": NOTED_AS.partition(".")[0] + ".",
+    **_READ_OPTIONS,
+}
+
+# What Hudi's Spark writer makes of these options when it creates a table.
+_TABLE_PROPERTIES = {
+    "hoodie.table.type": "MERGE_ON_READ",
+    "hoodie.table.version": "6",
+    "hoodie.table.format": "native",
+    "hoodie.timeline.layout.version": "1",
+    "hoodie.table.base.file.format": "PARQUET",
+    "hoodie.archivelog.folder": "history",
+    "hoodie.table.recordkey.fields": "_key",
+    "hoodie.table.ordering.fields": "_order",
+    "hoodie.compaction.payload.class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+    "hoodie.datasource.write.hive_style_partitioning": "true",
+    "hoodie.datasource.write.partitionpath.urlencode": "true",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.partition.metafile.use.base.format": "false",
+    "hoodie.populate.meta.fields": "true",
+    "hoodie.table.cdc.enabled": "false",
+    "hoodie.table.timeline.timezone": "LOCAL",
+}
+
+# Hudi 1.1.1 refuses a wider decimal, which every reader takes from Parquet. Both settings together switch its check of
+# schemas off. No column is dropped, because ``evolve`` writes those that a contract lacks.
+_WIDER_TYPES = {
+    "hoodie.avro.schema.validate": "false",
+    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true",
+}
+_COMPACT_ALL = {
+    "hoodie.compact.inline.max.delta.commits": "1",
+    "hoodie.compaction.strategy": "org.apache.hudi.table.action.compact.strategy.UnBoundedCompactionStrategy",
+}
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A completed commit: its instant and the partitions (``column=value``, "" where there are none) it wrote to."""
+
+    instant: str
+    partitions: list[str]
+    progress: Progress
+
+
+class ClockBehind(RuntimeError):
+    """The clock is behind the table's latest commit: the next one would count as older."""
+
+
+class ClockAhead(RuntimeError):
+    """The clock was ahead of S3's when a compaction began: Hudi would leave out what was committed behind it."""
+
+
+class ProgressMissing(RuntimeError):
+    """A table has commits but no cursor, or has lost its properties: going on would read everything again or skip
+    something."""
+
+
+class HudiTable:
+    """The Hudi table of a contract below ``lake`` (``s3://bucket/prefix``)."""
+
+    def __init__(self, spark: SparkSession, contract: Contract, lake: str, parallelism: int) -> None:
+        self.spark = spark
+        self.contract = contract
+        self.uri = f"{lake.rstrip('/')}/{contract.table}"
+        self._options = {**_OPTIONS, **_table_options(contract, parallelism)}
+        self._columns = [(name, F.col(name)) for name, _ in contract.lake_columns()]
+        self.has_contracts_columns = True
+        self._latest = ""
+        self._has_commit: bool | None = None
+        self._small_upserts: Any = None
+
+    def last_commit(self) -> Commit | None:
+        """The newest completed commit that carries progress, or None for a new table. Raises ProgressMissing and
+        ClockAhead."""
+        self._has_commit = None
+        client = self._meta_client()
+        if client is None:
+            self._has_commit = False
+            return None
+        self._declare_ordering(client)
+        client = self._with_ordered_compactions(client)
+        latest = client.getActiveTimeline().lastInstant()
+        self._latest = latest.get().requestedTime() if latest.isPresent() else ""
+        timeline = client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
+        instants = timeline.getReverseOrderedInstants().iterator()
+        while instants.hasNext():
+            instant = instants.next()
+            metadata = timeline.readCommitMetadata(instant)
+            progress = metadata.getExtraMetadata().get(NOTED_AS)
+            if progress is not None:
+                self._has_commit = True
+                partitions = [str(path) for path in elements(metadata.getPartitionToWriteStats().keySet())]
+                return Commit(instant.requestedTime(), partitions, self._read_progress(progress))
+        if timeline.countInstants():
+            raise ProgressMissing(
+                f"{self.uri}: the table has commits but none carries a cursor. Was it written by something else? "
+                "Restore its timeline, or move the table away and start again with a raised epoch."
+            )
+        self._has_commit = False
+        return None
+
+    def _read_progress(self, text: str) -> Progress:
+        try:
+            return Progress.from_json(text)
+        except ValueError as error:
+            raise ValueError(f"{self.contract.table}: {error}") from error
+
+    def completed(self) -> Callable[[str], bool]:
+        """Tells of an instant whether its commit or compaction is complete now; those before the timeline are."""
+        client = self._meta_client()
+        if client is None:
+            return lambda instant: False
+        active = client.getActiveTimeline()
+        # One that is open may be older than all that are complete, where those before it are archived.
+        is_open = {instant.requestedTime() for instant in elements(active.filterInflightsAndRequested().getInstants())}
+        done = active.getCommitsTimeline().filterCompletedInstants()
+        return lambda instant: instant not in is_open and bool(done.containsOrBeforeTimelineStarts(instant))
+
+    def evolve(self, progress: Progress) -> None:
+        """Make ready for a contract that has changed since the table was written: what the table has and the contract
+        has not is written as null, and a decimal keeps the wider of both types. ``progress`` is the last commit's.
+
+        Before the first row of a wider type, or with another column, the log files are compacted, because of
+        rows in them Hudi 0.15 does not read narrow ones as wide ones, and hudi-rs fails on a key that lacks the column
+        twice. Raises ValueError where a type has changed otherwise; nothing is
+        written then."""
+        schema = self._stored_type()
+        stored = {field.name: field.dataType for field in schema}
+        self._columns = []
+        is_added = grows = False
+        refused = []
+        for name, type_ in self.contract.lake_columns():
+            column = F.col(name)
+            is_added |= name not in stored
+            if name in stored and stored[name].simpleString() != type_.ddl():
+                old = parse_type(stored[name].simpleString())
+                change = type_change(old, type_)
+                if change == NARROWER:
+                    column = column.cast(stored[name])
+                    self.has_contracts_columns = False
+                elif change == WIDER:
+                    grows = True
+                elif change == OTHER:
+                    refused.append(f"{name} is {old.ddl()} in the table and {type_.ddl()} in the contract")
+            self._columns.append((name, column))
+        if refused:
+            raise ValueError(
+                f"{self.contract.table}: changed types: {', '.join(refused)}. {TYPE_RULE} "
+                "Give these columns the table's types, or describe a new table."
+            )
+        lake = {name for name, _ in self.contract.lake_columns()}
+        former = [(name, F.lit(None).cast(type_)) for name, type_ in stored.items() if name not in lake]
+        self._columns += former
+        self.has_contracts_columns &= not former
+        if is_added or grows:
+            nothing = self.spark.createDataFrame([], schema)
+            self._commit(nothing, progress, {"hoodie.datasource.write.operation": "upsert", **_COMPACT_ALL})
+        if grows:
+            self._options |= _WIDER_TYPES
+
+    def _stored_type(self) -> StructType:
+        """The columns of the table's rows, without Hudi's, by the last commit's schema. Asking Spark's reader would
+        add a second to the start."""
+        schema = self._java("org.apache.hudi.common.table.TableSchemaResolver")(self._meta_client())
+        utilities = self._java("org.apache.hudi.AvroConversionUtils")
+        type_ = utilities.convertAvroSchemaToStructType(schema.getTableAvroSchema(False))
+        return StructType.fromJson(json.loads(type_.json()))
+
+    def _stored(self) -> DataFrame:
+        return self.spark.read.format("hudi").options(**_READ_OPTIONS).load(self.uri)
+
+    def read(self) -> DataFrame:
+        """The newest state, tombstones included, in the columns of the contract's ``lake_columns``."""
+        stored = self._stored()
+        return stored.select(
+            [
+                (F.col(name) if name in stored.columns else F.lit(None)).cast(type_.ddl()).alias(name)
+                for name, type_ in self.contract.lake_columns()
+            ]
+        )
+
+    def insert(self, rows: DataFrame, progress: Progress) -> Commit:
+        """Commit rows (at most one per partition and key) into an empty table, together with the progress, as one
+        atomic step. It costs less than ``upsert``, which looks for rows to merge with; for few rows ``upsert_few``
+        costs a fraction of both."""
+        self._ensure_created()
+        return self._commit(rows, progress, {"hoodie.datasource.write.operation": "bulk_insert"})
+
+    def upsert(self, rows: DataFrame, progress: Progress) -> Commit:
+        """Commit rows (at most one per partition and key) together with the progress, as one atomic step."""
+        rows = rows.select([column.alias(name) for name, column in self._columns])
+        return self._commit(rows, progress, {"hoodie.datasource.write.operation": "upsert"})
+
+    def upsert_few(self, rows: DataFrame, progress: Progress) -> Commit | None:
+        """Commit the latest of the rows of each partition and key as ``upsert`` does, in a fraction of its time where
+        they are few; the caller calls ``maintain`` now and then. None, and nothing is written, where only ``upsert``
+        can: they have too many bytes, or a column that the table does not have yet."""
+        rows = rows.select([column.alias(name) for name, column in self._columns])
+        return self._upsert_small(
+            rows._jdf.schema(), lambda small, noted: small.commit(rows._jdf, _FEW_BYTES, noted), progress
+        )
+
+    def upsert_held(
+        self, held: Any, progress: Progress, *, may_end: bool = False, most_ended: int = 0
+    ) -> Commit | None:
+        """Commit the rows of Java's ``HeldRows`` as ``upsert_few`` does, without a job of Spark,
+        those below the floor of the progress as tombstones, and where it ``may_end`` some those in the table too. None,
+        and nothing is written, where the table has not just these columns, or it is much to look for the rows that end
+        (``most_ended`` rows at most)."""
+        if not self.has_contracts_columns:
+            return None
+        floor = None
+        if progress.floor:
+            made = self._java("io.headwater.hudi.SmallUpserts$Floor")
+            floor = made(progress.floor, sorted(kept_by_floor(self.contract)), may_end, most_ended)
+        return self._upsert_small(self._lake_type, lambda small, noted: small.commit(held, floor, noted), progress)
+
+    @functools.cached_property
+    def _lake_type(self) -> Any:
+        """Spark's type of the contract's lake columns."""
+        columns = ", ".join(f"`{name}` {type_.ddl()}" for name, type_ in self.contract.lake_columns())
+        return struct_type(self.spark, columns)
+
+    def _java(self, name: str) -> Any:
+        return java_class(self.spark, name)
+
+    def _upsert_small(
+        self, schema: Any, commit: Callable[[Any, dict[str, str]], Any], progress: Progress
+    ) -> Commit | None:
+        """Commit rows of that schema by ``commit``, which is given Java's ``SmallUpserts`` and what to note."""
+        self._await_clock()
+        small = self._opened()
+        try:
+            written = commit(small, {NOTED_AS: progress.to_json()}) if small.fits(schema) else None
+        except BaseException:
+            # The next one takes back what this one has begun. It may be complete nevertheless.
+            self._has_commit = None
+            self.close()
+            raise
+        if written is None:
+            return None
+        instant, *partitions = (str(part) for part in elements(written))
+        self._latest = instant
+        self._has_commit = True
+        return Commit(instant, partitions, progress)
+
+    def _opened(self) -> Any:
+        """Java's ``SmallUpserts`` of the table, which is created if there is none."""
+        if self._small_upserts is None:
+            self._ensure_created()
+            first_type = None if self._has_commit else self._lake_type
+            options = {**self._options, "hoodie.datasource.write.operation": "upsert"}
+            spark: Any = self.spark.sparkContext
+            made = self._java("io.headwater.hudi.SmallUpserts")
+            place = list(self.contract.place)
+            self._small_upserts = made(spark._jsc, self.uri, options, place, _FEW_MEGABYTES, first_type)
+        return self._small_upserts
+
+    def _ensure_created(self) -> None:
+        """Create the table unless it is there, with the properties that Hudi's Spark writer would give it. Raises
+        ValueError if a writer that was killed before its first commit created it for another contract, and RuntimeError
+        if another writer has committed meanwhile."""
+        if self._has_commit is None:
+            self.last_commit()
+        if self._has_commit:
+            return
+        expected = {**_TABLE_PROPERTIES, **_table_properties(self.contract)}
+        client = self._meta_client()
+        if client is not None:
+            if not client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().empty():
+                raise RuntimeError(f"{self.uri}: found a commit, expected none: another writer has committed")
+            stored = client.getTableConfig().getProps()
+            differing = {
+                name: stored.getProperty(name) for name in expected if stored.getProperty(name, "") != expected[name]
+            }
+            if differing:
+                raise ValueError(
+                    f"{self.uri}: found a table without a commit and with {differing}, expected "
+                    f"{ {name: expected[name] for name in differing} }. Delete the table's folder, and start again."
+                )
+            return
+        properties = self._java("java.util.Properties")()
+        properties.putAll(expected)
+        builder = self._java("org.apache.hudi.common.table.HoodieTableMetaClient").newTableBuilder()
+        configuration = self.spark.sparkContext._jsc.hadoopConfiguration()
+        storage = self._java("org.apache.hudi.storage.hadoop.HadoopStorageConfiguration")(configuration)
+        self._declare_ordering(builder.fromProperties(properties).initTable(storage, self.uri))
+
+    def run_open_compaction(self) -> None:
+        """Run the compaction that a killed writer has left, if there is one: hudi-rs leaves out what was committed
+        behind it, and only the next commit would run it. The caller holds the table's lease."""
+        client = self._meta_client()
+        if client is None or client.getActiveTimeline().filterPendingCompactionTimeline().empty():
+            return
+        self._await_clock()
+        try:
+            if self._opened().runOpenCompaction():
+                self.last_commit()
+        except BaseException:
+            self.close()
+            raise
+
+    def is_maintenance_due(self) -> bool:
+        """Whether ``maintain`` may have something to do: Hudi's own commits compact and archive by themselves."""
+        return self._small_upserts is not None and bool(self._small_upserts.isMaintenanceDue())
+
+    def maintain(self) -> None:
+        """Begin and complete the compactions and the archiving that are due beside the driver's commits. The caller
+        holds the table's lease."""
+        if not self.is_maintenance_due():
+            return
+        try:
+            if self._small_upserts.maintain():
+                self.last_commit()
+        except BaseException:
+            # Who opens the table next goes on with what this one has begun.
+            self.close()
+            raise
+
+    def is_compacting(self) -> bool:
+        """Whether a compaction is under way beside the commits, which ``maintain`` or ``settle`` completes."""
+        return self._small_upserts is not None and bool(self._small_upserts.isCompacting())
+
+    def settle(self) -> None:
+        """Complete the compaction that is under way, once its files are written. The caller holds the table's lease, as
+        for a commit."""
+        if not self.is_compacting():
+            return
+        try:
+            if self._small_upserts.settle(True):
+                self.last_commit()
+        except BaseException:
+            # Who opens the table next runs it again.
+            self.close()
+            raise
+
+    def tombstones(self, before: dt.datetime) -> DataFrame:
+        """Place (partition and ``_key``) and ``_order`` of the tombstones that were committed before that moment."""
+        instant = self._instant(before.timestamp())
+        rows = self._stored().where(F.col("_deleted"))
+        return rows.where(F.col("_hoodie_commit_time") < instant).select(*self.contract.place, "_order")
+
+    def delete(self, rows: DataFrame, progress: Progress) -> Commit:
+        """Remove the rows that are at these places, whatever their order, and commit the progress, as one atomic
+        step."""
+        return self._commit(rows, progress, self._delete_options())
+
+    def _delete_options(self) -> dict[str, str]:
+        resolver = self._java("org.apache.hudi.common.table.TableSchemaResolver")(self._meta_client())
+        # Hudi knows no schema for it where the last commit was a table's first.
+        schema = resolver.getTableAvroSchema(False).toString()
+        return {"hoodie.datasource.write.operation": "delete", "hoodie.write.schema": schema}
+
+    def erase(self, rows: DataFrame, progress: Progress) -> Commit:
+        """As ``delete``, and compact all log files: what is not in a row any more is in no file of a newest file slice
+        then, be there rows to remove or not."""
+        if not rows.isEmpty():
+            return self._commit(rows, progress, {**self._delete_options(), **_COMPACT_ALL})
+        stored = self._stored()
+        names = [name for name in stored.columns if not name.startswith("_hoodie_")]
+        nothing = stored.select(*names).limit(0)
+        return self._commit(nothing, progress, {"hoodie.datasource.write.operation": "upsert", **_COMPACT_ALL})
+
+    def _commit(self, rows: DataFrame, progress: Progress, options: Mapping[str, str]) -> Commit:
+        self._await_clock()
+        self.settle()
+        self.close()
+        writer = rows.write.format("hudi").options(**self._options).options(**options)
+        # Who comes next rolls back what there is of a commit that has failed: nothing more of it may come then.
+        with no_task_left_behind(self.spark):
+            writer.option(NOTED_AS, progress.to_json()).mode("append").save(self.uri)
+        commit = self.last_commit()
+        if commit is None or commit.progress != progress:
+            raise ProgressMissing(f"{self.uri}: the commit just made does not carry its cursor")
+        return commit
+
+    def close(self) -> None:
+        """End what goes on beside the commits: when this returns, nothing is written any more. A compaction that is
+        under way is left to the next one to open the table."""
+        small, self._small_upserts = self._small_upserts, None
+        if small is not None:
+            small.close()
+
+    def _await_clock(self) -> None:
+        """Wait until the clock is past the latest instant of the timeline. Hudi takes the time for a commit's instant,
+        and readers take the order of instants for that of commits. Raises ClockBehind."""
+        deadline = time.monotonic() + _CLOCK_SECONDS
+        while (now := self._instant(time.time())) <= self._latest:
+            if time.monotonic() > deadline:
+                raise ClockBehind(
+                    f"{self.contract.table}: found {now} as the time, expected a later one than {self._latest}, the "
+                    "table's latest commit. Set the clock of the writer's node right."
+                )
+            time.sleep(_SECOND)
+
+    def _instant(self, seconds: float) -> str:
+        """A time, in seconds since 1970, as Hudi writes it in an instant."""
+        moment = self._java("java.util.Date")(int(seconds * 1000))
+        return str(self._java("org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator").formatDate(moment))
+
+    def _declare_ordering(self, client: Any) -> None:
+        """Name the ordering field as Hudi 0.15 looks for it: 1.1.1 writes only its own newer name, and Athena would
+        then take the order of log files for the order of changes."""
+        if client.getTableConfig().getProps().getProperty(_ORDERING_IN_015) == "_order":
+            return
+        properties = self._java("java.util.Properties")()
+        properties.setProperty(_ORDERING_IN_015, "_order")
+        config = self._java("org.apache.hudi.common.table.HoodieTableConfig")
+        config.update(client.getStorage(), client.getMetaPath(), properties)
+
+    def _with_ordered_compactions(self, client: Any) -> Any:
+        """The client, once no compaction seems to have ended before it began. Hudi 1.1.1 takes the time of a commit's
+        file for the commit's end, and S3 tells whole seconds: of a compaction that begins and ends within one second it
+        leaves out the log files that come later. Such a file is written again, as it is, in the next second: that
+        gives it a later time. Raises ClockAhead where it does not."""
+        deadline = time.monotonic() + _CLOCK_SECONDS
+        while True:
+            timeline = client.getActiveTimeline().getCommitTimeline()
+            early = [
+                instant
+                for instant in elements(timeline.filterCompletedInstants().getInstants())
+                if instant.getCompletionTime() < instant.requestedTime()
+            ]
+            if not early:
+                return client
+            if time.monotonic() > deadline:
+                raise ClockAhead(
+                    f"{self.contract.table}: S3 says that the compaction {early[0].requestedTime()} was complete at "
+                    f"{early[0].getCompletionTime()}, before it began. Set the clock of the writer's node right; the "
+                    f"table goes on once S3's clock is past {early[0].requestedTime()}."
+                )
+            time.sleep(_SECOND - time.time() % _SECOND)
+            for instant in early:
+                self._write_again(client, instant)
+            client = client.reload(client)
+
+    def _write_again(self, client: Any, instant: Any) -> None:
+        path = self._java("org.apache.hadoop.fs.Path")(
+            f"{self.uri}/.hoodie/{client.getInstantFileNameGenerator().getFileName(instant)}"
+        )
+        files = path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration())
+        stored = files.open(path)
+        content = self._java("org.apache.commons.io.IOUtils").toByteArray(stored)
+        stored.close()
+        again = files.create(path, True)
+        again.write(content)
+        again.close()
+
+    def _meta_client(self) -> Any:
+        """Hudi's view of the table, or None where there is none yet. Raises ProgressMissing."""
+        configuration = self.spark.sparkContext._jsc.hadoopConfiguration()
+        path = self._java("org.apache.hadoop.fs.Path")
+        folder = path(f"{self.uri}/.hoodie")
+        files = folder.getFileSystem(configuration)
+        has_properties = files.exists(path(folder, "hoodie.properties"))
+        # Hudi replaces its properties by way of a backup.
+        if not has_properties and not files.exists(path(folder, "hoodie.properties.backup")):
+            self._clear(files, folder)
+            return None
+        storage = self._java("org.apache.hudi.storage.hadoop.HadoopStorageConfiguration")(configuration)
+        builder = self._java("org.apache.hudi.common.table.HoodieTableMetaClient").builder()
+        client = builder.setConf(storage).setBasePath(self.uri).setLoadActiveTimelineOnLoad(True).build()
+        if not has_properties:
+            # Readers such as Athena do not look for the backup.
+            config = self._java("org.apache.hudi.common.table.HoodieTableConfig")
+            config.recover(client.getStorage(), client.getMetaPath())
+        return client
+
+    def _clear(self, files: Any, folder: Any) -> None:
+        """Remove what a crash within the table's creation left behind: Hudi takes the empty folder for a table. Raises
+        ProgressMissing where it is not empty."""
+        if not files.exists(folder):
+            return
+        if files.listFiles(folder, True).hasNext():
+            raise ProgressMissing(
+                f"{self.uri}/.hoodie: found a timeline without hoodie.properties. Restore that file; or move the table "
+                "away and start again with a raised epoch."
+            )
+        self._delete_empty(files, folder)
+
+    def _delete_empty(self, files: Any, folder: Any) -> None:
+        """Delete a folder without files, the innermost first: a store that knows folders, such as SeaweedFS, keeps one
+        in which another one is."""
+        for entry in files.listStatus(folder):
+            self._delete_empty(files, entry.getPath())
+        files.delete(folder, True)
+
+
+def is_in(partition: Mapping[str, Any]) -> Column:
+    """Whether a row is in that partition, as Hudi can tell before it reads the files."""
+    condition = F.lit(True)
+    for name, value in partition.items():
+        condition &= F.col(name).isNull() if value is None else F.col(name) == F.lit(value)
+    return condition
+
+
+def _table_properties(contract: Contract) -> dict[str, str]:
+    """What ``hoodie.properties`` says of a contract's table."""
+    return {
+        "hoodie.table.name": contract.table,
+        "hoodie.table.keygenerator.type": "SIMPLE" if contract.partitions else "NON_PARTITION",
+        "hoodie.table.partition.fields": ",".join(contract.partitions),
+    }
+
+
+def _table_options(contract: Contract, parallelism: int) -> dict[str, str]:
+    partitioned = bool(contract.partitions)
+    generator = "SimpleKeyGenerator" if partitioned else "NonpartitionedKeyGenerator"
+    return {
+        "hoodie.table.name": contract.table,
+        "hoodie.datasource.write.keygenerator.class": f"org.apache.hudi.keygen.{generator}",
+        "hoodie.datasource.write.partitionpath.field": ",".join(contract.partitions),
+        "hoodie.bucket.index.num.buckets": str(contract.buckets),
+        "hoodie.bulkinsert.shuffle.parallelism": str(parallelism),
+        "hoodie.upsert.shuffle.parallelism": str(parallelism),
+    }

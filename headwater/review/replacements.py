@@ -1,0 +1,288 @@
+"""The gate before lost data: which stateful resources a change would replace or delete.
+
+Which types are stateful, and which properties replace a resource when they change, comes from the specification of
+CloudFormation that the pinned CDK command line brings along. ``cdk diff`` uses the same.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import yaml
+
+from headwater.errors import UserError
+from headwater.paths import REVIEWED, ROOT
+from headwater.review.baselines import Templates
+from headwater.yaml_files import convert, read_yaml, refusal
+
+SPECIFICATION = ROOT / "node_modules" / "aws-cdk" / "db.json.gz"
+ACKNOWLEDGED = REVIEWED / "acknowledged_replacements.yaml"
+# Stateful types that the specification does not mark, and what is lost with each.
+_ALSO_STATEFUL = {
+    "AWS::EC2::Subnet": "brokers and database are bound to their subnets",
+    "AWS::EC2::VPC": "everything in it",
+    "AWS::Glue::Database": "its tables",
+    "AWS::Glue::Table": "its partitions, which only the writer knows",
+    "AWS::MSK::Cluster": "its topics",
+    "AWS::MSK::Topic": "its records, and the positions of its readers",
+}
+
+
+class Cause(NamedTuple):
+    """A changed property that replaces its resource. ``property`` is a path such as ``TableInput/Name``; ``certain`` is
+    false where CloudFormation decides only when it runs."""
+
+    property: str
+    before: Any
+    after: Any
+    certain: bool
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One reason for which a stateful resource would be lost: the fields of a ``Cause``, or a ``property`` of None
+    where the resource itself is gone. Where the replacement of a second resource takes this one with it, ``property``
+    starts with the second resource and a dot."""
+
+    environment: str
+    stack: str
+    resource: str
+    type: str
+    property: str | None
+    before: Any
+    after: Any
+    certain: bool = True
+    hint: str = ""
+
+    def __str__(self) -> str:
+        """The sentence that a reviewer reads."""
+        name = f"{self.environment}/{self.stack}: {self.resource} ({self.type})"
+        if self.property is None:
+            return f"{name} would be deleted{self.hint}"
+        verb = "would" if self.certain else "might"
+        return (
+            f"{name} {verb} be replaced: {self.property} changes from {_short(self.before)} to {_short(self.after)}"
+            f"{self.hint}"
+        )
+
+
+_Text = Annotated[str, msgspec.Meta(pattern=r"\S", extra={"expected": "a text"})]
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A loss that was agreed on: this resource is replaced because ``property`` becomes this value, or deleted where
+    ``property`` is None."""
+
+    environment: _Text
+    stack: _Text
+    resource: _Text
+    reason: _Text
+    property: str | None = None
+    becomes: Any = None
+
+    def covers(self, loss: Loss) -> bool:
+        """Whether this is the loss that was agreed on."""
+        agreed = (self.environment, self.stack, self.resource, self.property, self.becomes)
+        return agreed == (loss.environment, loss.stack, loss.resource, loss.property, loss.after)
+
+    def holds(self, templates: Templates) -> bool:
+        """Whether its environment's templates are as agreed, whether or not they are the baseline already."""
+        resources = templates.get(self.stack, {}).get("Resources", {})
+        if self.property is None or self.resource not in resources:
+            return self.property is None and self.resource not in resources
+        owner, _, path = self.property.rpartition(".")
+        value: Any = resources.get(owner or self.resource, {}).get("Properties", {})
+        for name in path.split("/"):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return bool(value == self.becomes)
+
+
+class Specification:
+    """CloudFormation's resource types, and which changes replace a resource."""
+
+    def __init__(self, path: Path = SPECIFICATION) -> None:
+        if not path.is_file():
+            raise UserError(f"{path}: found no file, expected the specification in aws-cdk: run `make setup`")
+        with gzip.open(path) as file:
+            schema = json.load(file)["schema"]
+        self._resources = {entity["cloudFormationType"]: entity for entity in schema["resource"]["entities"]}
+        self._types = {entity["$id"]: entity for entity in schema["typeDefinition"]["entities"]}
+
+    def stateful(self, type_: str) -> bool:
+        """Whether a resource of this type holds what cannot be created again."""
+        return type_ in _ALSO_STATEFUL or bool(self._resources.get(type_, {}).get("isStateful"))
+
+    def causes(self, type_: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Cause]:
+        """The changes between two sets of properties that replace a resource of this type."""
+        properties = self._resources.get(type_, {}).get("properties", {})
+        yield from self._changes(properties, before, after, "", "")
+
+    def _changes(
+        self,
+        properties: Mapping[str, Any],
+        before: Mapping[str, Any],
+        after: Mapping[str, Any],
+        path: str,
+        inherited: str,
+    ) -> Iterator[Cause]:
+        for name in sorted(before.keys() | after.keys()):
+            old, new = before.get(name), after.get(name)
+            if old == new:
+                continue
+            definition = properties.get(name, {})
+            mark = definition.get("causesReplacement") or inherited
+            inner = self._inner(definition.get("type", {}))
+            if inner and _is_group(old) and _is_group(new):
+                # A mark inside the group decides; without one, the group's own mark does.
+                passed = "" if self._marks_something(inner) else mark
+                yield from self._changes(inner, old or {}, new or {}, f"{path}{name}/", passed)
+            elif mark in ("yes", "maybe"):
+                yield Cause(f"{path}{name}", old, new, mark == "yes")
+
+    def _inner(self, type_: Mapping[str, Any]) -> Mapping[str, Any]:
+        if type_.get("type") == "ref":
+            properties: Mapping[str, Any] = self._types[type_["reference"]["$ref"]]["properties"]
+            return properties
+        if type_.get("type") == "union":
+            return next((inner for member in type_["types"] if (inner := self._inner(member))), {})
+        return {}
+
+    def _marks_something(self, properties: Mapping[str, Any], seen: frozenset[int] = frozenset()) -> bool:
+        if id(properties) in seen:
+            return False
+        deeper = seen | {id(properties)}
+        return any(
+            definition.get("causesReplacement") or self._marks_something(self._inner(definition["type"]), deeper)
+            for definition in properties.values()
+        )
+
+
+def losses(environment: str, before: Templates, after: Templates, specification: Specification) -> list[Loss]:
+    """The stateful resources of an environment that are lost if ``after`` is deployed over ``before``."""
+    lost = []
+    for stack, template in sorted(before.items()):
+        old = template["Resources"]
+        new = after.get(stack, {}).get("Resources", {})
+        kept = [name for name in old if name in new and new[name]["Type"] == old[name]["Type"]]
+        causes = {name: list(specification.causes(old[name]["Type"], *_properties(old, new, name))) for name in kept}
+        for name in sorted(old):
+            type_ = old[name]["Type"]
+            if not specification.stateful(type_):
+                continue
+            if name not in causes:
+                lost.append(Loss(environment, stack, name, type_, None, None, None, hint=_moved_to(name, old, new)))
+                continue
+            lost += [Loss(environment, stack, name, type_, *cause) for cause in causes[name]]
+            # A replaced resource has a new name, which replaces the resources that are bound to the old one.
+            for owner in _bound_to(name, new, specification):
+                lost += [
+                    Loss(environment, stack, name, type_, *cause._replace(property=f"{owner}.{cause.property}"))
+                    for cause in causes.get(owner, ())
+                ]
+    return lost
+
+
+def _properties(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    return old[name].get("Properties", {}), new[name].get("Properties", {})
+
+
+def _bound_to(name: str, resources: Mapping[str, Any], specification: Specification) -> list[str]:
+    """The resources whose replacement replaces this one: those that it refers to in a property whose change replaces
+    it, and those that they refer to in the same way."""
+    owners: list[str] = []
+    waiting = [name]
+    while waiting:
+        resource = resources[waiting.pop()]
+        properties = resource.get("Properties", {})
+        marked = _mark_references(properties, resources.keys())
+        for cause in specification.causes(resource["Type"], properties, marked):
+            new = [owner for owner in _marked(cause.after) if owner != name and owner not in owners]
+            owners += new
+            waiting += new
+    return owners
+
+
+_MARK = "refers to"
+
+
+def _mark_references(value: Any, names: Collection[str]) -> Any:
+    """The value with a mark in place of each reference to one of these resources."""
+    if isinstance(value, Mapping):
+        target = value.get("Ref") or (value.get("Fn::GetAtt") or [None])[0]
+        if target in names:
+            return {_MARK: target}
+        return {key: _mark_references(item, names) for key, item in value.items()}
+    return [_mark_references(item, names) for item in value] if isinstance(value, list) else value
+
+
+def _marked(value: Any) -> list[str]:
+    """The resources that a value has marks of."""
+    if isinstance(value, Mapping):
+        return [value[_MARK]] if _MARK in value else [name for item in value.values() for name in _marked(item)]
+    return [name for item in value for name in _marked(item)] if isinstance(value, list) else []
+
+
+def _moved_to(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """A hint where a new resource equals a deleted one but for its logical id."""
+    gone = old[name]
+    twins = [
+        new_name
+        for new_name, resource in new.items()
+        if new_name not in old
+        and resource["Type"] == gone["Type"]
+        and resource.get("Properties") == gone.get("Properties")
+    ]
+    return (
+        f": {twins[0]} equals it, but a resource whose logical id changes is deleted and created anew" if twins else ""
+    )
+
+
+def read_acknowledged(path: Path = ACKNOWLEDGED) -> list[Acknowledgement]:
+    """Read the losses that were agreed on. Raises UserError naming file, entry, found and expected."""
+    document = read_yaml(path) or []
+    if not isinstance(document, list):
+        raise refusal(str(path), "content", document, "a list of entries")
+    return [convert(entry, Acknowledgement, f"{path}: entry {number}") for number, entry in enumerate(document, 1)]
+
+
+def entry_for(loss: Loss) -> str:
+    """The entry that acknowledges a loss, with ``…`` for its reason."""
+    entry: dict[str, Any] = {"environment": loss.environment, "stack": loss.stack, "resource": loss.resource}
+    if loss.property is not None:
+        entry |= {"property": loss.property, "becomes": loss.after}
+    return yaml.safe_dump([{**entry, "reason": "…"}], sort_keys=False, allow_unicode=True)
+
+
+def how_to_allow(losses: Sequence[Loss]) -> str:
+    """What to do where refused losses are meant: the entries to add."""
+    entries = "".join(map(entry_for, losses))
+    return f"To allow this, add to {ACKNOWLEDGED}, each with its reason:\n{entries}"
+
+
+def unacknowledged(losses: Sequence[Loss], acknowledged: Sequence[Acknowledgement]) -> list[Loss]:
+    """The losses that nobody agreed on."""
+    return [loss for loss in losses if not any(entry.covers(loss) for entry in acknowledged)]
+
+
+def stale(acknowledged: Sequence[Acknowledgement], templates: Mapping[str, Templates]) -> list[Acknowledgement]:
+    """The entries that no longer fit the ``templates``, which are by environment. An entry keeps fitting after the
+    baselines have taken in what it agreed on."""
+    return [entry for entry in acknowledged if not entry.holds(templates.get(entry.environment, {}))]
+
+
+def _is_group(value: Any) -> bool:
+    """Whether a value is a group of properties, which may be absent, and not an intrinsic function."""
+    return value is None or (
+        isinstance(value, Mapping) and not any(key == "Ref" or key.startswith("Fn::") for key in value)
+    )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return "nothing" if value is None else text if len(text) <= 120 else text[:119] + "…"
