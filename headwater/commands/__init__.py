@@ -45,7 +45,7 @@ _OWN = (
 
 
 _MOVED = {name: f"dev {name}" for name in ("assets", "bench", "jars", "reference", "review")}
-"""What release 0.2 had elsewhere: for one release its error says where it is."""
+"""Former names of verbs with what they are now. For one release the error of a former name shows the present one."""
 
 
 class _Unloaded(TyperCommand):
