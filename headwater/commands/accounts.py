@@ -1,4 +1,4 @@
-"""Where the stacks of an environment are: in AWS, or in what another package provides."""
+"""The account that has the stacks of an environment: one of AWS, or one that another package provides."""
 
 from __future__ import annotations
 
@@ -95,9 +95,11 @@ class _Aws:
         yield ""
 
     def _refuse_another_kind(self, stacks: Sequence[str]) -> None:
-        """Raise UserError where the account has stacks of the environment that another kind of its sources has made: no
-        deploy would update them, and they need what this one would take away. Says nothing where CloudFormation does
-        not answer, which is CDK's to tell."""
+        """Raise UserError if the account has stacks of the environment that another kind of its sources has made.
+
+        No deploy would update them, and they need what this deploy would take away. If CloudFormation does not answer,
+        CDK says so.
+        """
         try:
             there = statuses_of_stacks(self.client("cloudformation"))
         except (BotoCoreError, ClientError):

@@ -25,7 +25,7 @@ from headwater.waiting import StuckError, cpu_seconds
 from rig.local_aws.daemon import REGION, Running, log_of, variables_of
 
 IMPATIENT = ROOT / "rig" / "emulator" / "impatient.js"
-"""What is loaded into CDK's command line."""
+"""A script that CDK's command line loads."""
 _BOOTSTRAP = "CDKToolkit"
 # How many stacks CDK deploys or destroys at a time. Nobody has to agree: nothing here costs or lasts.
 _OPTIONS = {"deploy": ("--concurrency", "4"), "destroy": ("--concurrency", "4", "--force"), "bootstrap": ()}
@@ -42,7 +42,7 @@ class LocalAws:
         self._environment = environment
 
     def session(self) -> tuple[boto3.Session, str]:
-        """Return the credentials and the endpoint: those of AWS_ENDPOINT_URL, or else of the one that runs."""
+        """Return credentials and endpoint: from AWS_ENDPOINT_URL if it is set, otherwise from the one that runs."""
         if os.environ.get(ENDPOINT):
             return sources.session(), os.environ[ENDPOINT]
         variables = self._running.environment

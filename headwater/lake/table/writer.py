@@ -189,7 +189,7 @@ class TableWriter:
         return before.in_epoch(epoch, order_version(self.contract), from_beginning=is_stream)
 
     def clear_landing(self, objects: Sequence[tuple[str, str]]) -> Searched:
-        """Rewrite those of the landing objects, each its bucket and key, in which something is of a forgotten key."""
+        """Rewrite landing objects, each its bucket and key, without the records of forgotten keys."""
         # What goes to the executors holds no session.
         contract, epoch, erased = self.contract, self.progress.epoch, self.erased
         return landing_objects.clear(
