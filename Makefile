@@ -76,15 +76,15 @@ synth: assets ## Synthesize the stacks of ENV=dev into cdk.out/, without credent
 
 check: assets ## See that ENV=dev has the flows and rights that the pipeline needs, and uploads nothing of unknown origin
 	@$(CDK) synth --quiet
-	@$(BIN)/headwater check $(ENV)
+	@$(BIN)/headwater check --env $(ENV)
 
 cost: assets ## Estimate what ENV=dev costs per month (AGAINST=FILE: compare with an earlier --json)
 	@$(CDK) synth --quiet
-	@$(BIN)/headwater cost $(ENV) $(if $(AGAINST),--against "$(AGAINST)")
+	@$(BIN)/headwater cost --env $(ENV) $(if $(AGAINST),--against "$(AGAINST)")
 
 diff: assets ## Show what a deploy of ENV=dev would change; without credentials, what differs from the baselines
 	@$(CDK) synth --quiet
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater dev review synthesized $(ENV)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater dev review synthesized --env $(ENV)
 
 baselines: setup ## Write reviewed/baselines/ from the stacks, for review, and the pages made from them
 	@$(BIN)/pytest --quiet tests/synth/test_baselines.py -k as_their_baselines --update-baselines
@@ -92,10 +92,10 @@ baselines: setup ## Write reviewed/baselines/ from the stacks, for review, and t
 
 deploy: assets ## Deploy the stacks of ENV=dev; where data is kept, protect them once they are complete
 	@$(CDK) synth --quiet
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater deploy $(ENV)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater deploy --env $(ENV)
 
 destroy: assets ## Delete the stacks of ENV=dev, and their data where two settings of the environment allow it
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater destroy $(ENV)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater destroy --env $(ENV)
 
 reference: setup ## Write the pages of docs/reference that are made from the baselines and from the code
 	@$(BIN)/headwater dev reference

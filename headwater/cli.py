@@ -13,6 +13,7 @@ from headwater.errors import UserError
 
 app = typer.Typer(
     name="headwater",
+    cls=commands.Verbs,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

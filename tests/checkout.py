@@ -37,7 +37,7 @@ class Checkout(checkout.Checkout):
     def deploy(self, environment: str = "local", **variables: str) -> subprocess.CompletedProcess[str]:
         """Do as `make deploy` does for an environment of the local AWS."""
         self.synthesize(environment, **variables)
-        return self.run_headwater("deploy", environment, **variables)
+        return self.run_headwater("deploy", "--env", environment, **variables)
 
     def deploy_broken(self, file: str, old: str, new: str) -> str:
         """What a deploy says that fails because of a change, which is taken back then."""

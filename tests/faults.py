@@ -84,7 +84,7 @@ def compare(deployment: Deployment, *options: str) -> None:
     """Compare all tables while they are written, once."""
     owner = deployment.login("owner")
     done = deployment.checkout.run_headwater(
-        *("verify", "local", "--watch", "--once", *options),
+        *("verify", "--env", "local", "--watch", "--once", *options),
         *("--host", owner["host"], "--port", str(owner["port"]), "--user", owner["username"]),
         **deployment.variables,
         HEADWATER_DB_PASSWORD=owner["password"],
@@ -120,7 +120,7 @@ def begin_to_compare(deployment: Deployment) -> None:
     """As the page says, until the alarm has seen it. Nobody has to any more then."""
     owner = deployment.login("owner")
     command = deployment.checkout.headwater(
-        *("verify", "local", "--watch", "--host", owner["host"], "--port", str(owner["port"])),
+        *("verify", "--env", "local", "--watch", "--host", owner["host"], "--port", str(owner["port"])),
         *("--user", owner["username"]),
     )
     variables = {**deployment.variables, "HEADWATER_DB_PASSWORD": owner["password"]}
@@ -198,7 +198,7 @@ def drop_slot(deployment: Deployment) -> None:
 
 
 def raise_epoch(deployment: Deployment) -> None:
-    succeeded(deployment.checkout.run_headwater("epoch", "local", "postgresql"))
+    succeeded(deployment.checkout.run_headwater("epoch", "--env", "local", "postgresql"))
     deploy(deployment)
 
 

@@ -7,6 +7,7 @@ Other packages add verbs by entry points.
 import ast
 import importlib
 import shlex
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer import TyperException
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from headwater.errors import UserError
+from headwater.paths import CONFIG
 
 ENTRY_POINTS = "headwater.verbs"
 """The group of the entry points that add verbs. Each has a verb's name and its module; ``VERB.PART`` is a part of a
@@ -55,6 +58,58 @@ class _Unloaded(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return load(self.name).make_context(info_name, args, parent, **extra)
+
+
+class Verbs(TyperGroup):
+    """The command with all its verbs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep all arguments, which the verbs' contexts inherit."""
+        ctx.obj = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb that the arguments name. Raises UserError if they are right but for a positional environment."""
+        try:
+            return super().invoke(ctx)
+        except TyperException as error:
+            _refuse_positional_environment(getattr(error, "ctx", None))
+            raise
+
+
+def _refuse_positional_environment(verb: Any) -> None:
+    """Raise UserError with the verb's present form if its arguments have the form of release 0.2; for one release.
+
+    They have it if the verb understands them once ``--env`` stands before the name of an environment.
+    """
+    if verb is None or not any("--env" in option.opts for option in verb.command.params):
+        return
+    names = _names(verb)
+    given = verb.obj[len(names) :]
+    if any(argument.partition("=")[0] == "--env" for argument in given):
+        return
+    environments = {path.stem for path in CONFIG.glob("*.yaml")}
+    for place, argument in enumerate(given):
+        now = [*given[:place], "--env", *given[place:]]
+        if argument in environments and _understands(verb, now):
+            raise UserError(
+                f"headwater {' '.join(names)}: found the environment {argument} as an argument, expected "
+                f"`{shlex.join(['headwater', *names, *now])}`"
+            )
+
+
+def _names(context: Any) -> list[str]:
+    """The words that name a verb, such as ``dev review gate``."""
+    return [] if context.parent is None else [*_names(context.parent), context.info_name]
+
+
+def _understands(verb: Any, arguments: Sequence[str]) -> bool:
+    """Whether a verb can be called with these arguments. It is not run."""
+    try:
+        verb.command.make_context(verb.info_name, list(arguments), parent=verb.parent)
+    except (TyperException, typer.Exit):
+        return False
+    return True
 
 
 class _Moved(TyperCommand):

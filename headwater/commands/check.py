@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from headwater.commands.options import Synthesized
 from headwater.console import say
 from headwater.packaging import shipped
 from headwater.paths import SYNTHESIZED
@@ -13,7 +14,7 @@ from headwater.review.templates import Deployment
 
 
 def check(
-    environment: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage or prod, as last synthesized.")],
+    environment: Synthesized,
     synthesized: Annotated[Path, typer.Option(help="The folder that `cdk synth` wrote.")] = SYNTHESIZED,
 ) -> None:
     """Print all open network flows, then every finding: closed and undeclared flows, missing rights, and

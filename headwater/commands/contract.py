@@ -54,7 +54,7 @@ def contract() -> None:
 def check(
     environment: Annotated[
         str | None,
-        typer.Argument(metavar="[ENV]", help="The environment whose sources and region are meant."),
+        typer.Option("--env", metavar="ENV", help="The environment whose sources and region are meant."),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Compare with the real sources too.")] = False,
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from headwater.commands.options import Synthesized
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, ROOT, SYNTHESIZED
@@ -19,7 +20,7 @@ from headwater.review.templates import Deployment
 
 
 def cost(
-    name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage or prod, as last synthesized.")],
+    name: Synthesized,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, which --against reads.")] = False,
     against: Annotated[
         Path | None, typer.Option(help="Show what differs from this earlier estimate, a file of --json.")
@@ -55,9 +56,11 @@ def read_estimate(path: Path, name: str) -> dict[str, Any]:
     try:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: found {error}, expected what `headwater cost {name} --json` prints") from None
+        raise UserError(f"{path}: found {error}, expected what `headwater cost --env {name} --json` prints") from None
     if not isinstance(document, dict) or document.get("environment") != name or "resources" not in document:
-        raise UserError(f"{path}: found no estimate of {name}, expected what `headwater cost {name} --json` prints")
+        raise UserError(
+            f"{path}: found no estimate of {name}, expected what `headwater cost --env {name} --json` prints"
+        )
     earlier: dict[str, Any] = document
     return earlier
 

@@ -1,13 +1,12 @@
 """``headwater deploy``: deploy the stacks of an environment."""
 
 from collections.abc import Sequence
-from typing import Annotated
 
-import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import accounts
 from headwater.commands.accounts import Account
+from headwater.commands.options import Synthesized
 from headwater.console import say
 from headwater.environment.model import Environment
 from headwater.environment.protection import UNPROTECTED, incomplete
@@ -17,9 +16,7 @@ from headwater.paths import CONFIG, SYNTHESIZED
 from headwater.review.templates import Deployment
 
 
-def deploy(
-    name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage, prod or local, as last synthesized.")],
-) -> None:
+def deploy(name: Synthesized) -> None:
     """Deploy the stacks of an environment by cdk deploy; those of local to the local AWS, which is started for them.
 
     Where the environment keeps its data, a stack is created without protection from deletion, and protected by a second

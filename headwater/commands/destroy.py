@@ -3,13 +3,14 @@
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import accounts
 from headwater.commands.accounts import Account
+from headwater.commands.options import Synthesized
 from headwater.console import say
 from headwater.definitions.connectors import SLOT
 from headwater.definitions.left_slot import COST, DROP_STATEMENT, parameter
@@ -23,9 +24,7 @@ SLOT_LEFT = 4
 """The status if the stacks are gone and a replication slot is left in an existing database."""
 
 
-def destroy(
-    name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage, prod or local, as last synthesized.")],
-) -> None:
+def destroy(name: Synthesized) -> None:
     """Delete the stacks of an environment by cdk destroy. The local AWS ends with its last stack.
 
     Beside an existing database the source connector drops its replication slot if the environment's data goes with its

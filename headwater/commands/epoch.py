@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from headwater.commands.options import Environment
 from headwater.console import say
 from headwater.environment.model import MAX_EPOCH
 from headwater.environment.rules import read_environment
@@ -19,7 +20,7 @@ _THEN = {
 
 
 def epoch(
-    name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage or prod.")],
+    name: Environment,
     source: Annotated[Literal["postgresql", "dynamodb"], typer.Argument(help="Whose history was cut.")],
 ) -> None:
     """Raise an epoch in the environment's file, where changes of a source were lost.

@@ -110,9 +110,11 @@ class NamedLake:
     def position(self, contract: Contract, query: Query) -> Callable[[], Reached]:
         """Takes the position of a contract's source. Raises UserError where that is not known by options."""
         if contract.source.database == DYNAMODB:
-            raise UserError(f"--watch: found the table {contract.table} of DynamoDB, expected ENV, whose stream tells")
+            raise UserError(
+                f"--watch: found the table {contract.table} of DynamoDB, expected --env, whose stream tells"
+            )
         if not self._landing:
-            raise UserError(f"--watch: found no --landing for {contract.table}, expected it, or ENV")
+            raise UserError(f"--watch: found no --landing for {contract.table}, expected it, or --env")
         landing = Landing(self.s3, self._landing, topic(contract))
         cursor = partial(_cursor, self.s3, self.uri, contract)
         return LandedPosition(query, SinkTime(lambda: landing.waiting(cursor()).ends, self._sink_seconds), cursor)
@@ -231,12 +233,9 @@ def named(
     region: str,
     mask_secret: str,
     sink_seconds: float | None = None,
-    *,
-    argument: str = "ENV",
 ) -> AnyLake:
-    """The lake of an environment, or the one that options name, for the contracts ``described``. ``argument`` is what
-    names the environment. Raises UserError, also where the credentials are of another account than the environment's.
-    """
+    """The lake of an environment, or the one that options name, for the contracts ``described``. Raises UserError, also
+    where the credentials are of another account than the environment's."""
     options = {
         "--lake": uri,
         "--landing": landing,
@@ -250,13 +249,13 @@ def named(
     if environment:
         given = next((name for name, value in options.items() if value), None)
         if given is not None:
-            raise UserError(f"{argument}: found {given}, too, expected one of them: an environment says it itself")
+            raise UserError(f"--env: found {given}, too, expected one of them: an environment says it itself")
         deployed = environments.deployed(environment, contracts)
         # An environment of the same name may be in the other account.
         deployed.find()
         return DeployedLake(deployed)
     if not uri:
-        raise UserError(f"{argument}: found neither an environment nor --lake, expected one of them")
+        raise UserError("--env: found neither an environment nor --lake, expected one of them")
     tables = sources.renamed_tables(dynamodb_table, of_database(described, DYNAMODB))
     seconds = SINK_SECONDS if sink_seconds is None else sink_seconds
     return NamedLake(uri, landing, tables, endpoint, dynamodb_endpoint, region, mask_secret, seconds)
@@ -287,5 +286,4 @@ def of_option(
         dynamodb_endpoint,
         region,
         mask_secret,
-        argument="--env",
     )

@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import environments
 from headwater.commands.environments import printable
+from headwater.commands.options import Observed
 from headwater.errors import UserError
 from headwater.operations.part_logs import PARTS, Wanted, lines
 from headwater.paths import CONTRACTS
@@ -23,9 +24,7 @@ _SINCE = re.compile(r"([0-9]+)([smhd])")
 
 def logs(
     part: Annotated[str, typer.Argument(metavar="PART", help=f"One of {', '.join(PARTS)}.")],
-    environment: Annotated[
-        str, typer.Argument(metavar="[ENV]", help="The environment; by default the one on this machine.")
-    ] = "local",
+    environment: Observed = "local",
     since: Annotated[str, typer.Option(help="How far back, such as 15m, 2h or 1d.")] = "1h",
     errors: Annotated[bool, typer.Option("--errors", help="Only lines that tell of errors and failures.")] = False,
     table: Annotated[str, typer.Option(help="Only a writer's events of this table.")] = "",

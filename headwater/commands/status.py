@@ -17,6 +17,7 @@ from rich.table import Column, Table
 
 from headwater.commands import environments, sources
 from headwater.commands.environments import printable
+from headwater.commands.options import Observed
 from headwater.operations.database import through_data_api
 from headwater.operations.observation import observe
 from headwater.operations.state import UNASKED, UNWRITTEN, WELL, WRONG, Part, Problem, State
@@ -30,9 +31,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
 def status(
-    environment: Annotated[
-        str, typer.Argument(metavar="[ENV]", help="The environment; by default the one on this machine.")
-    ] = "local",
+    environment: Observed = "local",
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     database_url: Annotated[
         str,

@@ -22,7 +22,7 @@ from headwater.commands import lakes, sources
 from headwater.commands.endless_comparison import EndlessComparison
 from headwater.commands.lakes import AnyLake
 from headwater.commands.repairs import ItemRepairs, Repairs, RowRepairs
-from headwater.commands.writer_requests import s3_errors
+from headwater.commands.writer_requests import ENVIRONMENT, s3_errors
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
@@ -42,13 +42,7 @@ from headwater.verify.watch import Difference, TableWatch
 
 
 def verify(
-    environment: Annotated[
-        str,
-        typer.Argument(
-            metavar="[ENV]",
-            help="A deployed environment, which says where lake, landing objects and DynamoDB's tables are.",
-        ),
-    ] = "",
+    environment: Annotated[str, ENVIRONMENT] = "",
     lake: Annotated[str, typer.Option(help="Where the lake's tables lie: s3://bucket/prefix, or a folder.")] = "",
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     database_url: sources.DatabaseUrl = "",
@@ -79,12 +73,12 @@ def verify(
         float, typer.Option(help="With --watch: the read units a second to take of each DynamoDB table.", min=1)
     ] = 100,
     landing: Annotated[
-        str, typer.Option(help="With --watch and without ENV: where the landing objects lie, s3://bucket/prefix.")
+        str, typer.Option(help="With --watch and without --env: where the landing objects lie, s3://bucket/prefix.")
     ] = "",
     sink_seconds: Annotated[
         float | None,
         typer.Option(
-            help="With --watch and without ENV: within how many seconds the sink surely stores what Kafka has.",
+            help="With --watch and without --env: within how many seconds the sink surely stores what Kafka has.",
             min=1,
             show_default=f"{SINK_SECONDS:.0f}",
         ),

@@ -91,7 +91,7 @@ def _connector(
     facts["last_error"] = error
     found = f"{state}, {tasks}" + (f": {error}" if error else "")
     runbook = next((page for said, page in _PAGES.items() if said in error), _CONNECTOR)
-    log = f"headwater logs {part.split()[0]} {deployed.environment.name}"
+    log = f"headwater logs {part.split()[0]} --env {deployed.environment.name}"
     advice = f"mend what the log says, then restart the connector: {log} says more"
     if state == "PAUSED":
         advice = f"somebody has paused it: aws kafkaconnect resume-connector --connector-arn {listed['connectorArn']}"

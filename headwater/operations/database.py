@@ -172,7 +172,7 @@ def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int,
         problems.append(
             Problem(
                 "the server has given up the log that the slot needs: changes are lost",
-                f"headwater epoch {environment} postgresql, and deploy: all rows are read again",
+                f"headwater epoch --env {environment} postgresql, and deploy: all rows are read again",
                 "lost-slot",
             )
         )

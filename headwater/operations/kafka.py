@@ -26,6 +26,6 @@ def observe(deployed: Deployed) -> Part:
         return Part(NAME, state, facts)
     advice = (
         "MSK mends its brokers by itself, and the connectors go on then: "
-        f"headwater logs brokers {environment} says more"
+        f"headwater logs brokers --env {environment} says more"
     )
     return Part(NAME, state, facts, [Problem(f"the cluster {deployed.prefix} is {state}", advice, "connector")])

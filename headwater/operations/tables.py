@@ -98,8 +98,8 @@ def observe(
             Problem(
                 f"the writer runs, and has said nothing of {table} for {quiet:,.0f} s",
                 f"its last event of the table says why: headwater logs "
-                f"{'writer' if contract.source.database == POSTGRESQL else 'job'} {environment.name} --table {table} "
-                "--since 1d; a large load or compaction says nothing until its end",
+                f"{'writer' if contract.source.database == POSTGRESQL else 'job'} --env {environment.name} "
+                f"--table {table} --since 1d; a large load or compaction says nothing until its end",
                 "writer",
             )
         )
@@ -179,11 +179,11 @@ def _first_rows(deployed: Deployed, contract: Contract, landed: int) -> str:
     """What to do if a table gets no first rows, while so many landed records wait."""
     name, table = deployed.environment.name, contract.main_table
     if landed:
-        return f"see the writer: headwater logs writer {name} --table {contract.table} --since 1d"
+        return f"see the writer: headwater logs writer --env {name} --table {contract.table} --since 1d"
     if contract.source.database == POSTGRESQL and _reads_no_rows(deployed):
         return deployed.commands.backfill(table)
     if contract.source.database == POSTGRESQL:
-        return f"wait while all rows are read: headwater logs source {name} says how far it is"
+        return f"wait while all rows are read: headwater logs source --env {name} says how far it is"
     return (
         f"items that were there before their changes went to the stream come by headwater resync {table} --env {name}"
     )
@@ -244,7 +244,7 @@ def _landed(
                 Problem(
                     f"{waiting.records:,} records have landed and wait, the oldest for {seconds:,.0f} s",
                     "see the writer; its last event says why: headwater logs writer "
-                    f"{deployed.environment.name} --table {contract.table} --since 1d",
+                    f"--env {deployed.environment.name} --table {contract.table} --since 1d",
                     "freshness",
                 )
             )

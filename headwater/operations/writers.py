@@ -50,7 +50,7 @@ def observe_step(deployed: Deployed) -> Part:
     found = f"the step {newest['Id']} is {status['State']}" + (f": {_line(reason)}" if reason else "")
     advice = (
         "it is added again within ten minutes; where it fails again, "
-        f"headwater logs writer {environment} --errors says why"
+        f"headwater logs writer --env {environment} --errors says why"
     )
     return Part(STEP, f"{status['State']}: no step runs", facts, [Problem(found, advice, "ended")])
 
@@ -75,7 +75,7 @@ def observe_job(deployed: Deployed, job: str) -> Part:
     hours = deployed.environment.key_value.stream_retention_hours
     advice = (
         f"the next one is started within five minutes, and streams keep changes for {hours} h; where it fails again, "
-        f"headwater logs job {deployed.environment.name} --errors says why"
+        f"headwater logs job --env {deployed.environment.name} --errors says why"
     )
     return Part(name, f"{state}: no run goes on", facts, [Problem(found, advice, "ended")])
 

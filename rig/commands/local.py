@@ -1,4 +1,4 @@
-"""The local half of the verbs that take ENV: the local AWS as an account of stacks."""
+"""The local half of the verbs that take --env: the local AWS as an account of stacks."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import boto3
 import typer
 
+from headwater.commands.options import Environment
 from headwater.console import say
 from headwater.contract.evolution import REFUSED, SAFE, Change, changes
 from headwater.contract.reading import read_versions
@@ -19,20 +20,19 @@ from headwater.review.replacements import Specification
 
 app = typer.Typer(help="Compare the baselines of two checkouts: what differs, and what would be lost.")
 
-Name = Annotated[str, typer.Argument(metavar="ENV", help="The environment.")]
 Before = Annotated[Path, typer.Option(help="Folder of the baselines of what is deployed, from another checkout.")]
 After = Annotated[Path, typer.Option(help="Folder of the baselines of what would be deployed.")]
 
 
 @app.command()
-def diff(environment: Name, before: Before, after: After = BASELINES) -> None:
+def diff(environment: Environment, before: Before, after: After = BASELINES) -> None:
     """Print the output of cdk diff for the stacks that differ."""
     text = baselines.difference(baselines.read(before / environment), baselines.read(after / environment))
     say(text or f"{environment}: no difference")
 
 
 @app.command()
-def synthesized(environment: Name) -> None:
+def synthesized(environment: Environment) -> None:
     """Compare the stacks that were synthesized last with what is deployed, by cdk diff.
 
     Without AWS credentials, compare them with this checkout's baselines.
@@ -47,7 +47,7 @@ def synthesized(environment: Name) -> None:
 
 @app.command()
 def gate(
-    environment: Name,
+    environment: Environment,
     before: Before,
     after: After = BASELINES,
     contracts_before: Annotated[
@@ -83,7 +83,7 @@ def _changes(before: Path | None, after: Path) -> list[Change]:
 
 @app.command()
 def comment(
-    environment: Name,
+    environment: Environment,
     outputs: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Holds what gate, cost and diff printed: gate.txt and so on.")
     ],

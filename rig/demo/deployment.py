@@ -119,11 +119,11 @@ class LocalDeployment(ExitStack):
     def deploy(self, checkout: Checkout) -> None:
         """Do as ``make deploy`` does with what a checkout has synthesized. Raises UserError with the end of what CDK
         says where that fails."""
-        self._run(checkout, "headwater deploy", checkout.headwater("deploy", ENVIRONMENT))
+        self._run(checkout, "headwater deploy", checkout.headwater("deploy", "--env", ENVIRONMENT))
 
     def destroy(self) -> None:
         """Do as ``make destroy`` does: nothing is left."""
-        self._run(self.checkout, "headwater destroy", self.checkout.headwater("destroy", ENVIRONMENT))
+        self._run(self.checkout, "headwater destroy", self.checkout.headwater("destroy", "--env", ENVIRONMENT))
 
     def interrupt(self) -> None:
         """End the commands that run, so that nobody waits for them, and begin no other."""
@@ -246,7 +246,7 @@ class LocalDeployment(ExitStack):
         return {
             "PostgreSQL": f". {shlex.quote(str(of_owner))} && psql",
             "AWS": variables,
-            "How it is": f"{variables} && .venv/bin/headwater status {ENVIRONMENT}",
+            "How it is": f"{variables} && .venv/bin/headwater status --env {ENVIRONMENT}",
             "Lake": self.lake.uri,
             "Folder": str(self.checkout.folder),
         }

@@ -16,6 +16,9 @@ _INTRODUCTION = """# The command line
 `-h` after a verb prints what stands here. `headwater --version` prints the version. Wrong input ends a command with
 status 2, and with a message that names what was found and what was expected.
 `make reference` writes this page.
+
+`--env ENV` names the environment for every verb. It is an option, because many verbs take a table, a part or a source
+as their argument. Some take `--lake` in its place.
 """
 _COMMANDS = re.compile(r"^\* `(?P<name>[a-z][a-z-]*)`(?:: .*)?$", re.MULTILINE)
 _HELP_OPTION = re.compile(r"^\* `--help`: .*\n", re.MULTILINE)

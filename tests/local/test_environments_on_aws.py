@@ -27,7 +27,7 @@ def test_all_stacks_are_made_then_protected_and_are_not_destroyed(name: str, tmp
         account.start()
         variables = account.environment()
         succeeded(checkout.run_cdk(name, "bootstrap", f"aws://{environment.account}/{environment.region}", **variables))
-        status, said = checkout.confirm("deploy", name, **variables)
+        status, said = checkout.confirm("deploy", "--env", name, **variables)
         assert status == 0, said[-3000:]
         listed = account.client("cloudformation").describe_stacks()["Stacks"]
         stacks = {stack["StackName"]: stack for stack in listed if stack["StackName"] != "CDKToolkit"}
@@ -35,7 +35,7 @@ def test_all_stacks_are_made_then_protected_and_are_not_destroyed(name: str, tmp
         assert {stack["StackStatus"] for stack in stacks.values()} <= {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
         assert all(stack["EnableTerminationProtection"] for stack in stacks.values())
 
-        status, said = checkout.confirm("destroy", name, **variables)
+        status, said = checkout.confirm("destroy", "--env", name, **variables)
         assert status == 1
         assert "TerminationProtection is enabled" in said
         listed = account.client("cloudformation").describe_stacks()["Stacks"]

@@ -146,20 +146,20 @@ def test_a_deployment_reads_sources_that_are_there_and_leaves_them(
         owner.execute(CHANGES.encode())
     deployment.wait_until("the lake to equal the database again", equal)
     url = f"postgresql://{server.superuser}@{server.host}:{server.port}/rental"
-    told = headwater("status", "local", "--json", "--database-url", url, **deployment.variables)
+    told = headwater("status", "--env", "local", "--json", "--database-url", url, **deployment.variables)
     parts = {part["name"]: part for part in json.loads(told.stdout)["parts"]}
     assert [name for name, part in parts.items() if part["problems"]] == []
     assert parts["PostgreSQL"]["facts"]["slot"]["active"]
     assert "DynamoDB accounts" in parts
     # Without a way to it, the database alone is not asked.
-    told = headwater("status", "local", "--json", **deployment.variables)
+    told = headwater("status", "--env", "local", "--json", **deployment.variables)
     assert [part["name"] for part in json.loads(told.stdout)["parts"] if part["unasked"]] == ["PostgreSQL"]
     dynamodb = deployment.client("dynamodb")
     assert dynamodb.scan(TableName=TABLE, Select="COUNT")["Count"] == filled
     assert not re.findall("AWS::(DynamoDB|Kinesis)::", templates(checkout))
     # Its owner's to delete.
     dynamodb.delete_table(TableName=TABLE)
-    assert "replication slot" not in succeeded(headwater("destroy", "local"))
+    assert "replication slot" not in succeeded(headwater("destroy", "--env", "local"))
     with server.connect("rental") as owner:
         assert owner.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
     succeeded(headwater("db", "release", *at))
@@ -177,7 +177,7 @@ def test_a_slot_that_cannot_be_dropped_is_told_last(
     succeeded(checkout.deploy())
     # The server is out of reach.
     front.stop()
-    done = checkout.run_headwater("destroy", "local")
+    done = checkout.run_headwater("destroy", "--env", "local")
     assert done.returncode == SLOT_LEFT, done.stdout + done.stderr
     told = done.stdout[done.stdout.rindex("The replication slot headwater of rental on") :].splitlines()
     assert "stays: the connector " in told[0]

@@ -35,7 +35,7 @@ SILENT_SECONDS = 1080
 
 def state(deployment: Deployment) -> dict[str, Any]:
     """What status says."""
-    done = deployment.checkout.run_headwater("status", "local", "--json", **deployment.variables)
+    done = deployment.checkout.run_headwater("status", "--env", "local", "--json", **deployment.variables)
     assert done.returncode in (0, 1, 4), done.stdout + done.stderr
     said: dict[str, Any] = json.loads(done.stdout)
     assert (done.returncode == 0) == (said["state"] == "well")
@@ -149,4 +149,6 @@ def rung(deployment: Deployment, fault: Fault, began: float, rang: dict[str, str
 
 def errors_of(deployment: Deployment, part: str) -> str:
     """What `headwater logs` has of a part's errors."""
-    return succeeded(deployment.checkout.run_headwater("logs", part, "local", "--errors", **deployment.variables))
+    return succeeded(
+        deployment.checkout.run_headwater("logs", part, "--env", "local", "--errors", **deployment.variables)
+    )

@@ -111,7 +111,7 @@ class Leak:
 
     def headwater(self, command: str, **more: str) -> subprocess.Popen[str]:
         """Begin a command of the page, whose --env and other options become this pipeline's."""
-        own = re.sub(r" (ENV\b|--(env|host|user|lake) \S+)", "", command).replace("TABLE", "people")
+        own = re.sub(r" --(env|host|user|lake) \S+", "", command).replace("TABLE", "people")
         verb, *arguments = shlex.split(own)[1:]
         server = self.pipeline.postgres
         lake = {"--lake": LAKE, "--endpoint": self.pipeline.aws.s3_endpoint, "--region": aws.REGION}

@@ -186,7 +186,7 @@ def destroy(deployment: Deployment) -> None:
     said = succeeded(deployment.checkout.run_cdk("local", "destroy", "--all", "--force", **deployment.variables))
     assert "FAILED" not in said
     assert deployment.stores("local") == []
-    assert "FAILED" not in succeeded(deployment.checkout.run_headwater("destroy", "local"))
+    assert "FAILED" not in succeeded(deployment.checkout.run_headwater("destroy", "--env", "local"))
     assert [program for program in programs if runs(program)] == []
     assert not deployment.checkout.account.exists()
     assert Running.find(deployment.checkout.account) is None
@@ -545,7 +545,7 @@ def test_a_second_environment_comes_and_goes_beside_the_first_and_leaves_its_dat
     assert deployment.running() == before
     stores = deployment.stores("second")
     assert len(stores) > 3
-    said = succeeded(deployment.checkout.run_headwater("destroy", "second"))
+    said = succeeded(deployment.checkout.run_headwater("destroy", "--env", "second"))
     assert "The local AWS runs on for headwater-local-" in said
     assert deployment.running() == before
     assert deployment.stores("second") == stores

@@ -409,7 +409,7 @@ def test_a_missing_right_to_the_secret_and_to_the_stream_is_named(existing: Synt
 def test_make_check_lets_it_through(existing: Synthesized, monkeypatch: pytest.MonkeyPatch) -> None:
     # The assets of these stacks are placeholders.
     monkeypatch.setattr(shipped, "unexplained", lambda _: [])
-    arguments = ["check", "dev", "--synthesized", str(existing.assembly)]
+    arguments = ["check", "--env", "dev", "--synthesized", str(existing.assembly)]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.stdout
     assert "| source connector | beyond the VPC | tcp 5433 | peering | dev |" in result.stdout

@@ -67,7 +67,7 @@ def test_every_other_number_of_a_reason_stands_there_too() -> None:
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_a_cost_in_the_readme_is_what_the_command_estimates(environment: str) -> None:
-    command = [sys.executable, "-m", "headwater.cli", "cost", environment, "--json", "--baselines"]
+    command = [sys.executable, "-m", "headwater.cli", "cost", "--env", environment, "--json", "--baselines"]
     done = subprocess.run([*command, str(ROOT / "reviewed" / "baselines")], check=True, capture_output=True, text=True)
     estimated = json.loads(done.stdout)["total"]
     assert cells("a month")[ENVIRONMENTS.index(environment)] == f"${estimated:,.0f}"

@@ -1,15 +1,20 @@
 """The command line speaks to people."""
 
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from headwater.cli import app
 from headwater.commands import module_of, verbs
+from headwater.errors import UserError
 from headwater.paths import ROOT
+from tests.command_line import understood
 
 SLOW = {"aws_cdk", "boto3", "botocore", "duckdb", "jsii", "pyarrow", "pyspark"}
 """What takes tenths of a second to import."""
@@ -65,6 +70,47 @@ def test_a_verb_that_has_moved_is_refused_with_its_new_form(verb: str, tmp_path:
     assert done.returncode == 2
     assert f"expected `headwater dev {verb} 'a b' --like`" in done.stderr
     assert headwater("dev", verb, "--help", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("status dev --json", "status --env dev --json"),
+        ("logs source dev --text 'a b'", "logs source --env dev --text 'a b'"),
+        ("logs source --table dev dev", "logs source --table dev --env dev"),
+        ("verify dev --watch --host HOST", "verify --env dev --watch --host HOST"),
+        ("contract check --live dev", "contract check --live --env dev"),
+        ("cost dev --against before.json", "cost --env dev --against before.json"),
+        ("check dev", "check --env dev"),
+        ("deploy dev", "deploy --env dev"),
+        ("destroy dev", "destroy --env dev"),
+        ("epoch dev postgresql", "epoch --env dev postgresql"),
+        ("dev review diff dev --before base", "dev review diff --env dev --before base"),
+        ("dev review synthesized dev", "dev review synthesized --env dev"),
+        ("dev review gate dev --before base", "dev review gate --env dev --before base"),
+        ("dev review comment dev build --run-url url", "dev review comment --env dev build --run-url url"),
+    ],
+)
+def test_a_positional_environment_is_refused_with_the_new_form(former: str, now: str) -> None:
+    refused = CliRunner().invoke(app, shlex.split(former)).exception
+    assert isinstance(refused, UserError)
+    assert str(refused).endswith(f": found the environment dev as an argument, expected `headwater {now}`")
+    assert "dev" in understood(*shlex.split(now)).values()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("status nowhere", "Got unexpected extra argument(s) (nowhere)"),
+        ("status --env dev stage", "Got unexpected extra argument(s) (stage)"),
+        ("check dev --nothing", "No such option: --nothing"),
+        ("forget dev", "Missing argument 'KEY...'."),
+        ("deploy", "Missing option '--env'."),
+    ],
+)
+def test_other_wrong_arguments_keep_their_message(arguments: str, message: str) -> None:
+    refused = CliRunner().invoke(app, arguments.split())
+    assert (refused.exit_code, refused.output.splitlines()[-1]) == (2, f"Error: {message}")
 
 
 def test_a_user_error_is_printed_without_a_traceback_and_ends_with_status_2(tmp_path: Path) -> None:

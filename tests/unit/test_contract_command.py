@@ -29,7 +29,7 @@ def test_valid_contracts_end_with_0() -> None:
     result = run("check")
     assert result.exit_code == 0
     assert "valid contracts: 4, not compared with the sources" in result.stdout
-    assert run("check", "dev").exit_code == 0
+    assert run("check", "--env", "dev").exit_code == 0
 
 
 def test_every_invalid_file_is_named_and_the_status_is_1(tmp_path: Path) -> None:
@@ -97,10 +97,10 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 def test_an_existing_database_is_found_by_its_environment(asked: Asked) -> None:
-    assert run("check", "dev", "--live").exit_code == 0
+    assert run("check", "--env", "dev", "--live").exit_code == 0
     assert asked.database == ("", "rental.example.com", 5433, "rental", "headwater_cdc")
     assert "run it first, or check as the administrator with --user" in asked.where_refused
-    assert run("check", "dev", "--live", "--user", "postgres", "--host", "127.0.0.1").exit_code == 0
+    assert run("check", "--env", "dev", "--live", "--user", "postgres", "--host", "127.0.0.1").exit_code == 0
     assert asked.database == ("", "127.0.0.1", 5433, "rental", "postgres")
     assert asked.where_refused == ""
 
@@ -129,14 +129,14 @@ def test_a_user_that_the_server_refuses_is_told_why(told: str, more: str, monkey
 
 
 def test_existing_tables_and_streams_are_found_by_their_environment(asked: Asked) -> None:
-    assert run("check", "dev", "--live").exit_code == 0
+    assert run("check", "--env", "dev", "--live").exit_code == 0
     assert asked.tables == ({"accounts": "Accounts"}, "eu-central-1", {"accounts": "account-changes"})
     assert asked.streams == {"accounts": ExpectedStream("account-changes", None, 24, 7)}
 
 
 def test_sources_that_the_deployment_makes_are_found_by_the_options(asked: Asked, tmp_path: Path) -> None:
     (tmp_path / "dev.yaml").write_text((CONFIG / "dev.yaml").read_text())
-    assert run("check", "dev", "--live").exit_code == 0
+    assert run("check", "--env", "dev", "--live").exit_code == 0
     assert asked.database == ("", "localhost", 5432, "northwind", "headwater_reader")
     assert asked.tables == ({"accounts": "headwater-dev-accounts"}, "eu-central-1", None)
     assert asked.streams is None
@@ -146,7 +146,7 @@ def test_a_contract_whose_table_the_environment_does_not_name_is_an_error(asked:
     path = tmp_path / "dev.yaml"
     path.write_text(path.read_text().replace("contract: accounts", "contract: users"))
     with pytest.raises(UserError, match=r"key_value\.tables: found \['users'\], expected \['accounts'\]"):
-        run("check", "dev", "--live")
+        run("check", "--env", "dev", "--live")
 
 
 def test_a_new_table_gets_a_contract_and_the_others_keep_their_edits(

@@ -225,7 +225,7 @@ def run(*arguments: str) -> str:
 
 
 def test_the_command_prints_resources_items_and_the_total(assembly: Path) -> None:
-    out = run("dev", "--synthesized", str(assembly))
+    out = run("--env", "dev", "--synthesized", str(assembly))
     assert re.search(r"lake:Secret .* secret .* 1\.00 .* secret-month .* ~?0\.4 .* 0\.40", out)
     assert f"Prices of {REGION} as of 2026-11; ~ marks" in out
     assert "there are none" not in out
@@ -233,12 +233,12 @@ def test_the_command_prints_resources_items_and_the_total(assembly: Path) -> Non
 
 
 def test_the_command_shows_the_difference_to_an_earlier_estimate(assembly: Path, tmp_path: Path) -> None:
-    document = json.loads(run("dev", "--json", "--synthesized", str(assembly)))
+    document = json.loads(run("--env", "dev", "--json", "--synthesized", str(assembly)))
     assert document["resources"] == {"lake:Secret": 0.4}
     document |= {"resources": {"lake:Old": 2.0}, "total": 2.0}
     earlier = tmp_path / "earlier.json"
     earlier.write_text(json.dumps(document))
-    out = run("dev", "--against", str(earlier), "--synthesized", str(assembly))
+    out = run("--env", "dev", "--against", str(earlier), "--synthesized", str(assembly))
     assert re.search(r"lake:Old +│ +2\.00 +│ +0\.00 +│ +-2\.00", out)
     assert re.search(r"all +│ +2\.00 +│ +0\.40 +│ +-1\.60", out)
 
@@ -246,7 +246,7 @@ def test_the_command_shows_the_difference_to_an_earlier_estimate(assembly: Path,
 def test_in_another_region_the_first_line_names_the_prices_region(assembly: Path, tmp_path: Path) -> None:
     manifest = assembly / "manifest.json"
     manifest.write_text(manifest.read_text().replace(REGION, "eu-west-1"))
-    synthesized = ("dev", "--synthesized", str(assembly))
+    synthesized = ("--env", "dev", "--synthesized", str(assembly))
     document = json.loads(run(*synthesized, "--json"))
     assert (document["region"], document["prices_region"]) == ("eu-west-1", REGION)
     earlier = tmp_path / "earlier.json"
@@ -258,7 +258,7 @@ def test_in_another_region_the_first_line_names_the_prices_region(assembly: Path
 def test_the_command_prints_the_line_that_a_missing_price_needs(assembly: Path, tmp_path: Path) -> None:
     template = {"Resources": {"Large": {"Type": "AWS::EC2::Instance", "Properties": {"InstanceType": "p4d.24xlarge"}}}}
     (assembly / "lake.json").write_text(json.dumps(template))
-    out = run("dev", "--synthesized", str(assembly))
+    out = run("--env", "dev", "--synthesized", str(assembly))
     assert re.search(r"lake:Large .* hours .* 730\.00 .* hour .* unknown .* unknown", out)
     assert "Without a price, and so not in the total:\n  p4d.24xlarge, for lake:Large\n" in out
     printed = re.search(r"^Add a line .* below `prices:` in (\S+), .*\n(  p4d.*\n)", out, re.MULTILINE)
@@ -271,7 +271,7 @@ def test_the_command_prints_the_line_that_a_missing_price_needs(assembly: Path, 
 
 
 def test_the_command_says_what_it_leaves_out(assembly: Path) -> None:
-    out = run("dev", "--synthesized", str(assembly))
+    out = run("--env", "dev", "--synthesized", str(assembly))
     assert "Not in the estimate:" in out
     assert "AWS Support, and taxes" in out
 

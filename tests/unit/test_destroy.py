@@ -35,7 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     def run(*parts: str, cdk: int = 0) -> Result:
         write_dev(tmp_path, *parts)
         monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=cdk))
-        return CliRunner().invoke(app, ["destroy", "dev"])
+        return CliRunner().invoke(app, ["destroy", "--env", "dev"])
 
     return run
 

@@ -43,7 +43,8 @@ EXPIRE = ("expire", "orders", "--yes")
 FORGET = ("forget", "accounts", *ITEM_KEY)
 LIST = ("quarantine", "list")
 SHOW, REPLAY, DROP = (("quarantine", verb, "orders") for verb in ("show", "replay", "drop"))
-NEEDING_A_LAKE = (RESYNC, BACKFILL, FILL, FORGET, EXPIRE, LIST, SHOW, REPLAY, DROP)
+VERIFY = ("verify",)
+NEEDING_A_LAKE = (VERIFY, RESYNC, BACKFILL, FILL, FORGET, EXPIRE, LIST, SHOW, REPLAY, DROP)
 ALL = (*NEEDING_A_LAKE, RESYNC_OF_POSTGRESQL)
 OPTIONS = ("--lake", "--endpoint", "--region")
 OPTIONS_OF_DYNAMODB = (*OPTIONS, "--dynamodb-table", "--dynamodb-endpoint")
@@ -168,12 +169,7 @@ def test_an_environment_says_it_itself(
     assert told == f"--env: found {option}, too, expected one of them: an environment says it itself"
 
 
-def test_the_comparison_names_its_own_argument(dev: str) -> None:
-    assert refusal("verify") == "ENV: found neither an environment nor --lake, expected one of them"
-    assert refusal("verify", "dev", "--lake", dev).startswith("ENV: found --lake, too, expected one of them")
-
-
-@pytest.mark.parametrize("command", [*ALL, ("verify",)], ids=named)
+@pytest.mark.parametrize("command", ALL, ids=named)
 def test_credentials_of_another_account_are_refused_and_nothing_is_touched(
     command: tuple[str, ...],
     s3: Any,
@@ -186,8 +182,7 @@ def test_credentials_of_another_account_are_refused_and_nothing_is_touched(
     """An environment of that name is in this account too."""
     deploy("stage", lake)
     monkeypatch.setattr(sources, "connector", lambda *_, **__: pytest.fail("PostgreSQL was asked"))
-    chosen = ("stage",) if command == ("verify",) else ("--env", "stage", *(["--yes"] if command == DROP else []))
-    told = refusal(*command, *chosen)
+    told = refusal(*command, "--env", "stage", *(["--yes"] if command == DROP else []))
     assert told == f"credentials: found the account {HERE}, expected 111122223333, of stage"
     assert (asked, waiting(s3, lake), len(bad_records.listed())) == ([], [], 1)
 
@@ -236,7 +231,7 @@ def test_a_table_of_postgresqls_is_asked_for_where_its_options_say(dev: str, mon
     assert told == [("", "tunnel", 5432, "northwind", "postgres"), ("orders", None)]
 
 
-@pytest.mark.parametrize("command", [*OF_POSTGRESQL, ("verify", "dev")], ids=named)
+@pytest.mark.parametrize("command", [*OF_POSTGRESQL, VERIFY], ids=named)
 def test_an_existing_database_is_where_its_environment_says_unless_an_option_does(
     command: tuple[str, ...], dev: str, existing: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,9 +242,8 @@ def test_an_existing_database_is_where_its_environment_says_unless_an_option_doe
         raise UserError("cannot be reached")
 
     monkeypatch.setattr(sources, "connector", connector)
-    chosen = () if command[0] == "verify" else ("--env", "dev")
     for options in ((), ("--port", "15432", "--user", "owner", "--host", "tunnel")):
-        assert refusal(*command, *chosen, *options) == "cannot be reached"
+        assert refusal(*command, "--env", "dev", *options) == "cannot be reached"
     assert reached == [
         ("", "rental.example.com", 5433, "rental", "headwater_cdc"),
         ("", "tunnel", 15432, "rental", "owner"),

@@ -31,8 +31,8 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize(("source", "section"), [("postgresql", "connect"), ("dynamodb", "glue")])
 def test_one_number_of_the_environments_file_is_raised(config: Path, source: str, section: str) -> None:
     before = (config / "dev.yaml").read_text()
-    assert f"config/dev.yaml: {section}.epoch is 2, and was 1\n" in run("dev", source)
-    run("dev", source)
+    assert f"config/dev.yaml: {section}.epoch is 2, and was 1\n" in run("--env", "dev", source)
+    run("--env", "dev", source)
     after = (config / "dev.yaml").read_text()
     changed = [line for line in difflib.ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
     assert changed == ["-   epoch: 1", "+   epoch: 3"]
@@ -43,4 +43,4 @@ def test_the_highest_epoch_is_not_raised(config: Path) -> None:
     path = config / "dev.yaml"
     path.write_text(path.read_text().replace("  epoch: 1", "  epoch: 9999", 1))
     with pytest.raises(UserError, match=r"connect\.epoch: found 9999, the highest there is"):
-        run("dev", "postgresql")
+        run("--env", "dev", "postgresql")

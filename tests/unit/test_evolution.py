@@ -244,7 +244,7 @@ def test_the_gate_refuses_what_the_writer_would_refuse(tmp_path: Path) -> None:
     def gate(before: str, after: str) -> Result:
         folders = ["--contracts-before", str(tmp_path / before), "--contracts", str(tmp_path / after)]
         baselines = str(tmp_path / "baselines")
-        arguments = ["dev", "review", "gate", "dev", "--before", baselines, "--after", baselines, *folders]
+        arguments = ["dev", "review", "gate", "--env", "dev", "--before", baselines, "--after", baselines, *folders]
         return CliRunner().invoke(app, arguments, catch_exceptions=False)
 
     assert gate("before", "before").exit_code == 0

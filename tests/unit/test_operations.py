@@ -14,10 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from botocore.exceptions import ClientError
-from typer.core import TyperGroup
-from typer.main import get_command
 
-from headwater.cli import app
 from headwater.contract.model import POSTGRESQL, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import topic
@@ -34,6 +31,7 @@ from headwater.operations.part_logs import Wanted
 from headwater.operations.state import UNASKED, WELL, WRONG, Alarm, Part, Problem, State
 from headwater.operations.timeline import last_commit
 from headwater.paths import CONFIG, CONTRACTS
+from tests.command_line import understood
 from tests.unit.conftest import BUCKET, EXISTING, write_dev
 
 MIB = 1 << 20
@@ -127,7 +125,7 @@ def test_an_existing_database_is_captured_again_where_a_table_is_not_published(t
     assert rest.startswith("then make deploy ENV=dev")
     assert asked.commands.resync("orders") == "headwater resync orders --env dev"
     assert asked.commands.backfill("orders") == "headwater backfill --table orders --env dev"
-    assert asked.commands.verify("--repair") == "headwater verify dev --repair"
+    assert asked.commands.verify("--repair") == "headwater verify --env dev --repair"
 
 
 def test_a_slot_that_is_not_there_is_lost() -> None:
@@ -393,23 +391,23 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
         ),
         (judged(published=[table for table in TABLES if table != "capture.heartbeat"]), []),
         (judged(published=TABLES[1:], present=TABLES[1:]), [f"headwater resync customers --env dev {AS_OWNER}"]),
-        (judged(misidentified=["northwind.a"]), ["headwater contract check dev --live --host HOST"]),
-        (judged({"wal_status": "lost"}), ["headwater epoch dev postgresql"]),
-        (kafka.observe(asked), ["headwater logs brokers dev"]),
-        (connector_parts("FAILED", (0.0, 1.0))[0], ["headwater logs source dev"]),
-        (writers.observe_step(asked), ["headwater logs writer dev --errors"]),
-        (writers.observe_job(asked, asked.job_name(accounts)), ["headwater logs job dev --errors"]),
+        (judged(misidentified=["northwind.a"]), ["headwater contract check --env dev --live --host HOST"]),
+        (judged({"wal_status": "lost"}), ["headwater epoch --env dev postgresql"]),
+        (kafka.observe(asked), ["headwater logs brokers --env dev"]),
+        (connector_parts("FAILED", (0.0, 1.0))[0], ["headwater logs source --env dev"]),
+        (writers.observe_step(asked), ["headwater logs writer --env dev --errors"]),
+        (writers.observe_job(asked, asked.job_name(accounts)), ["headwater logs job --env dev --errors"]),
         (
             key_value.observe(asked, measurements, accounts),
-            ["headwater resync accounts --env dev", "headwater verify dev --watch --once --host HOST"],
+            ["headwater resync accounts --env dev", "headwater verify --env dev --watch --once --host HOST"],
         ),
         (
             tables.observe(asked, measurements, accounts, writer, None),
-            ["headwater logs job dev --table accounts"],
+            ["headwater logs job --env dev --table accounts"],
         ),
         (
             tables.observe(asked, measurements, orders, writer, None),
-            ["headwater logs writer dev --table orders"] * 2 + ["headwater quarantine show orders --env dev"],
+            ["headwater logs writer --env dev --table orders"] * 2 + ["headwater quarantine show orders --env dev"],
         ),
     ]
     for part, commands in told_by:
@@ -417,17 +415,7 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
         assert advice.count("headwater ") == len(commands), advice
         for command in commands:
             assert advice.count(command) == commands.count(command), (command, advice)
-            assert_is_understood(*command.split()[1:])
-
-
-def assert_is_understood(*words: str) -> None:
-    """The command line takes these words."""
-    context: Any = get_command(app).make_context("headwater", list(words))
-    while isinstance(context.command, TyperGroup):
-        name, verb, rest = context.command.resolve_command(context, [*context._protected_args, *context.args])
-        assert verb is not None
-        context = verb.make_context(name, rest, parent=context)
-    assert "dev" in context.params.values()
+            assert "dev" in understood(*command.split()[1:]).values()
 
 
 @pytest.mark.parametrize(

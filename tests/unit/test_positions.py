@@ -642,5 +642,5 @@ def test_a_named_lake_is_reached_after_the_time_that_its_sink_takes(
 
 
 def test_how_long_a_sink_takes_is_not_said_of_an_environment() -> None:
-    with pytest.raises(UserError, match="ENV: found --sink-seconds, too"):
+    with pytest.raises(UserError, match="--env: found --sink-seconds, too"):
         lakes.named("dev", read_contracts(CONTRACTS), CONTRACTS, "", "", [], "", "", "", "", 0.0)

@@ -58,7 +58,7 @@ def test_text_cannot_close_its_fence() -> None:
 def test_the_command_reads_what_the_steps_wrote_and_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "gate.txt").write_text("dev: nothing is lost")
     (tmp_path / "diff.txt").write_text(LONG)
-    arguments = ["dev", "review", "comment", "dev", str(tmp_path), "--run-url", RUN]
+    arguments = ["dev", "review", "comment", "--env", "dev", str(tmp_path), "--run-url", RUN]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0
     assert done.output.startswith(marker("dev"))

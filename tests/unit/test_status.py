@@ -27,7 +27,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, *tables: Part, options: tuple[str, ..
     monkeypatch.setattr(environments, "deployed", lambda name, contracts: SimpleNamespace())
     monkeypatch.setattr(status, "through_data_api", lambda deployed: None)
     monkeypatch.setattr(status, "observe", lambda deployed, query: state)
-    arguments = ["status", "dev", *options]
+    arguments = ["status", "--env", "dev", *options]
     return CliRunner(env={"COLUMNS": "250"}).invoke(app, arguments, catch_exceptions=False)
 
 

@@ -110,7 +110,7 @@ class Environment:
         )
         monkeypatch.setattr(environments, "deployed", lambda name, contracts: asked)
         monkeypatch.setattr(status, "through_data_api", lambda deployed: self.query)
-        arguments = ["status", "dev", *options]
+        arguments = ["status", "--env", "dev", *options]
         return CliRunner(env={"COLUMNS": "250"}).invoke(app, arguments, catch_exceptions=False)
 
     def told(self, monkeypatch: pytest.MonkeyPatch) -> tuple[int, dict[str, Any]]:

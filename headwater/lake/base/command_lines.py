@@ -26,7 +26,7 @@ class CommandLines:
     def verify(self, *options: str) -> str:
         """Compares the lake with its sources."""
         user = _OWNER if "--repair" in options else ""
-        return " ".join(["headwater verify", self.environment, *options]) + self._at(user)
+        return " ".join(["headwater verify --env", self.environment, *options]) + self._at(user)
 
     def capture(self) -> str:
         """Prepares an existing database."""
@@ -34,7 +34,7 @@ class CommandLines:
 
     def check(self) -> str:
         """Compares the contracts with their sources."""
-        return f"headwater contract check {self.environment} --live{self._at('')}"
+        return f"headwater contract check --env {self.environment} --live{self._at('')}"
 
     def _at(self, user: str) -> str:
         if self.existing:
