@@ -93,8 +93,9 @@ class LocalAws:
         if failed:
             raise UserError(f"cdk {arguments[0]} {failed}. The end of {log_of()}:\n{tail(log_of())}")
         if arguments[0] == "deploy":
-            say(f"The local AWS runs on; `make destroy ENV={self._environment.name}` ends it. With its variables AWS's")
-            say(f"tools find it:\n  . {shlex.quote(os.path.relpath(variables_of()))}")
+            name = self._environment.name
+            say(f"The local AWS runs on; `make destroy ENV={name}` ends it. With its variables AWS's tools find it:")
+            say(f"  . {shlex.quote(os.path.relpath(variables_of()))}")
 
     @contextmanager
     def ending(self) -> Iterator[str]:
