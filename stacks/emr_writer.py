@@ -12,7 +12,7 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
-from headwater.definitions import spark_settings
+from headwater.definitions import spark_settings, writers
 from headwater.definitions.connectors import NO_DATA
 from headwater.environment.model import Environment
 from stacks.assets import Assets, fetch_arns
@@ -69,18 +69,15 @@ class EmrWriterStack(HeadwaterStack):
         for key, value in sorted(self._spark_settings().items()):
             submit += ["--conf", f"{key}={value}"]
         submit += ["--py-files", package.s3_object_url, script.s3_object_url]
-        for asset in shipped:
-            submit += ["--contract", asset.s3_object_url]
-        submit += ["--landing", self._lake.landing_uri, "--lake", self._lake.lake_uri]
-        settings, lake = self.environment_settings.emr, self.environment_settings.lake
-        submit += ["--database", self._lake.database]
-        submit += ["--idle-seconds-max", str(settings.idle_seconds_max)]
-        submit += ["--max-bad-share", str(lake.max_quarantined_share), "--max-unfit-share", str(lake.max_unfit_share)]
-        submit += ["--landing-days", str(lake.landing_days), "--tombstone-days", str(lake.tombstone_days)]
-        submit += ["--file-version-hours", str(lake.file_version_hours)]
-        submit += ["--forget-secret", self._lake.forget_secret]
-        if self.environment_settings.connect.snapshot_mode == NO_DATA:
-            submit += ["--await-backfill"]
+        environment = self.environment_settings
+        submit += writers.step_arguments(
+            [asset.s3_object_url for asset in shipped],
+            self._lake.place,
+            environment.lake,
+            landing=self._lake.landing_uri,
+            idle_seconds_max=environment.emr.idle_seconds_max,
+            awaits_backfill=environment.connect.snapshot_mode == NO_DATA,
+        )
         return submit, [script, package, hudi, writer, *shipped]
 
     def _keep_running(self, contracts: Sequence[Contract], assets: Assets) -> None:

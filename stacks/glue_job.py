@@ -16,7 +16,7 @@ from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
-from headwater.definitions import spark_settings
+from headwater.definitions import spark_settings, writers
 from headwater.environment.model import Environment
 from headwater.lake.base.announcements import event_source
 from headwater.lake.base.metrics import NAMESPACE
@@ -126,29 +126,19 @@ class GlueJobStack(HeadwaterStack):
             "--python-modules-installer-option": "--no-deps --no-index",
             "--custom-logGroup-prefix": self._logs_folder,
             "--conf": _chained(spark_settings.shared()),
-            # Glue passes an argument once, so that what differs by table is a list.
-            "--contract": ",".join(asset.s3_object_url for asset in shipped),
-            "--stream-arn": _by_table(
-                {table: self._key_value.stream_arn(contract) for table, contract in source_of.items()}
+            "--checkpoint": ",".join(
+                f"{table.table}={self._lake.checkpoint_uri(table)}" for table in lake_tables(contracts)
             ),
-            "--source-table": _by_table(
-                {table: self._key_value.tables[contract.table] for table, contract in source_of.items()}
+            **writers.job_arguments(
+                [asset.s3_object_url for asset in shipped],
+                self._lake.place,
+                environment.lake,
+                streams={table: self._key_value.stream_arn(contract) for table, contract in source_of.items()},
+                source_tables={table: self._key_value.tables[contract.table] for table, contract in source_of.items()},
+                window_seconds=settings.window_seconds,
+                epoch=settings.epoch,
+                mask_secret=self._lake.mask_secret if any(contract.needs_mask_key for contract in contracts) else None,
             ),
-            "--lake": self._lake.lake_uri,
-            "--database": self._lake.database,
-            "--quarantine": f"{self._lake.lake_uri}/_quarantine",
-            "--checkpoint": _by_table(
-                {table.table: self._lake.checkpoint_uri(table) for table in lake_tables(contracts)}
-            ),
-            "--starting-position": "TRIM_HORIZON",
-            "--window-seconds": str(settings.window_seconds),
-            "--epoch": str(settings.epoch),
-            "--max-bad-share": str(environment.lake.max_quarantined_share),
-            "--max-unfit-share": str(environment.lake.max_unfit_share),
-            "--file-version-hours": str(environment.lake.file_version_hours),
-            "--tombstone-days": str(environment.lake.tombstone_days),
-            "--forget-secret": self._lake.forget_secret,
-            **self._mask_arguments(contracts),
         }
         # Files are named by their content, so this changes with each of them.
         definition = {
@@ -185,10 +175,6 @@ class GlueJobStack(HeadwaterStack):
             job.node.add_dependency(self._run_logs(group, kind, role))
         self._keep_running(job, name, group, _digest(self.resolve(definition)))
 
-    def _mask_arguments(self, contracts: Sequence[Contract]) -> dict[str, str]:
-        secret = self._lake.mask_secret
-        return {"--mask-secret": secret} if secret is not None and _needs_mask_key(contracts) else {}
-
     def _role(self, group: str, contracts: Sequence[Contract]) -> iam.Role:
         role = iam.Role(
             self,
@@ -200,7 +186,7 @@ class GlueJobStack(HeadwaterStack):
             self._key_value.grant_read_stream(role, contract)
         for table in lake_tables(contracts):
             self._lake.grant_keep_checkpoint(role, table)
-        if _needs_mask_key(contracts):
+        if any(contract.needs_mask_key for contract in contracts):
             self._lake.grant_read_mask_key(role)
         self._lake.grant_read_exports(role)
         self._lake.grant_write_tables(role, contracts)
@@ -249,15 +235,6 @@ def _groups(contracts: Sequence[Contract], *, shared: bool) -> dict[str, Sequenc
     if shared:
         return {SHARED: contracts} if contracts else {}
     return {contract.table: [contract] for contract in contracts}
-
-
-def _needs_mask_key(contracts: Sequence[Contract]) -> bool:
-    return any(contract.needs_mask_key for contract in contracts)
-
-
-def _by_table(values: Mapping[str, str]) -> str:
-    """An argument of the job that differs by table."""
-    return ",".join(f"{table}={value}" for table, value in values.items())
 
 
 def _chained(settings: Mapping[str, str]) -> str:

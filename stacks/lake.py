@@ -18,6 +18,7 @@ from headwater.definitions.exports import COPIES, COPY_DAYS, EXPORTS
 from headwater.definitions.history_queries import history_statements, history_views
 from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.definitions.published_view import View, published_view
+from headwater.definitions.writers import LakePlace
 from headwater.environment.expiries import OLDER_VERSION_DAYS
 from headwater.environment.model import Environment
 from headwater.lake.table.erasure.keys import FOLDER as FORGOTTEN
@@ -121,6 +122,11 @@ class LakeStack(HeadwaterStack):
         """The name of the secret with the key of masks; None where no contract needs it. Kafka's placeholders cannot
         hold an ARN's colons."""
         return None if self._mask_key is None else f"headwater/{self.environment_settings.name}/mask"
+
+    @property
+    def place(self) -> LakePlace:
+        """Where the writers find the lake."""
+        return LakePlace(self.lake_uri, self.database, self.forget_secret)
 
     @property
     def forget_secret(self) -> str:

@@ -26,9 +26,11 @@ import pyarrow.parquet as pq
 
 from headwater.console import Announce
 from headwater.contract.model import Contract
-from headwater.definitions import spark_settings
+from headwater.definitions import spark_settings, writers
 from headwater.definitions.glue_table import table_input
+from headwater.definitions.writers import LakePlace
 from headwater.folder_lock import claimed_empty
+from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS
 from headwater.packaging import jars
 from headwater.paths import ROOT, RUN
 from headwater.review import cost
@@ -40,7 +42,7 @@ from rig.benchmark.change_log import TABLE, TOPIC, ChangeLog, LandingBody
 from rig.demo.memory import MemoryWatch
 from rig.local import spark
 from rig.local.aws import REGION, AwsApi
-from rig.local.pipeline import EventLog, bytes_of_part, local_lake
+from rig.local.pipeline import FORGET_SECRET, EventLog, bytes_of_part, lake_settings, local_lake
 from rig.local.spark import SparkJob
 
 WARMING = 3
@@ -599,13 +601,14 @@ class _Bench:
         return self._submit(job, self._folder / f"{_database(variant)}-{next(self._jobs)}")
 
     def _writer_job(self, variant: Variant, *more: str) -> SparkJob:
-        options = {
-            "--contract": f"s3://{_BUCKET}/{_database(variant)}.json",
-            "--landing": f"s3://{_BUCKET}/{_LANDING}",
-            "--lake": _lake(variant),
-            "--database": _database(variant),
-        }
-        arguments = [part for pair in options.items() for part in pair]
+        arguments = writers.step_arguments(
+            [f"s3://{_BUCKET}/{_database(variant)}.json"],
+            LakePlace(_lake(variant), _database(variant), FORGET_SECRET),
+            lake_settings(),
+            landing=f"s3://{_BUCKET}/{_LANDING}",
+            idle_seconds_max=FIRST_PAUSE_SECONDS,
+            awaits_backfill=False,
+        )
         script = ROOT / "emr_steps" / "write_hudi.py"
         return SparkJob(script, [*arguments, *more], variant.system, _MEMORY, optimized=True)
 

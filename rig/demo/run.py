@@ -105,8 +105,7 @@ def run(
         KeyValuePipeline(folder / "key_value", contracts, relational.aws) as key_value,
     ):
         with phases.measure("start"):
-            pause = ("--idle-seconds-max", str(plan.pace.idle_seconds_max))
-            relational.start(announce, lambda owner: load(owner, plan), *pause)
+            relational.start(announce, lambda owner: load(owner, plan), idle_seconds_max=plan.pace.idle_seconds_max)
             with announce("Starting DynamoDB, its streams to Kinesis, and the Glue job's script"):
                 key_value.start_source()
                 loaded = sum(

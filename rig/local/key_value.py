@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
+from headwater.definitions import writers
+from headwater.environment.rules import read_environment
 from headwater.lake.sources.kinesis import TRIM_HORIZON, KinesisStream
-from headwater.paths import ROOT
+from headwater.paths import CONFIG, ROOT
 from headwater.verify import DynamoDbSource, Lake, TableComparison, verify_tables
 from headwater.waiting import PATIENCE_SECONDS, wait_until
 from rig.local import spark
 from rig.local.aws import AwsApi
 from rig.local.dynamodb_local import DynamoDbLocal, create_table
 from rig.local.pipeline import (
-    FORGET_SECRET,
-    GLUE_DATABASE,
-    LAKE,
-    LAKE_BUCKET,
+    ENVIRONMENT,
+    LEASE,
+    MASK_SECRET,
+    PLACE,
     EventLog,
     bytes_of_part,
+    contract_address,
     local_lake,
 )
 from rig.local.processes import Process
@@ -110,20 +113,21 @@ class KeyValuePipeline(ExitStack):
     def start_writer(self, *arguments: str, window_seconds: int = WINDOW_SECONDS) -> Process:
         """Start the Glue job's script for all tables; ``--once`` among the arguments makes it drain and exit."""
         sources = {table.table: source for source in self.tables.values() for table in lake_tables([source.contract])}
-        options = {
-            "--source": "api",
-            "--contract": ",".join(f"s3://{LAKE_BUCKET}/contracts/{table}.json" for table in self.tables),
-            "--stream-arn": ",".join(f"{table}={source.stream_arn()}" for table, source in sources.items()),
-            "--source-table": ",".join(f"{table}={source.name}" for table, source in sources.items()),
-            "--lake": LAKE,
-            "--database": GLUE_DATABASE,
-            "--window-seconds": str(window_seconds),
-            "--lease-seconds": "6",
-            "--forget-secret": FORGET_SECRET,
-        }
+        environment = read_environment(ENVIRONMENT, CONFIG)
+        rendered = writers.job_arguments(
+            [contract_address(contract) for contract in self.contracts],
+            PLACE,
+            environment.lake,
+            streams={table: source.stream_arn() for table, source in sources.items()},
+            source_tables={table: source.name for table, source in sources.items()},
+            window_seconds=window_seconds,
+            epoch=environment.glue.epoch,
+            mask_secret=MASK_SECRET if any(contract.needs_mask_key for contract in self.contracts) else None,
+        )
+        pairs = [part for pair in rendered.items() for part in pair]
         job = SparkJob(
             ROOT / "glue_scripts" / "write_hudi.py",
-            [*(part for pair in options.items() for part in pair), *arguments],
+            ["--source", "api", *pairs, *LEASE, *arguments],
             "the Glue job's script",
             _DRIVER_MEMORY,
         )

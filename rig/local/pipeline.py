@@ -17,12 +17,16 @@ import psycopg
 from headwater.console import Announce
 from headwater.contract.masks import KEY_FIELD
 from headwater.contract.model import POSTGRESQL, Contract, change_history, lake_tables, of_database
-from headwater.definitions import connectors
+from headwater.definitions import connectors, writers
 from headwater.definitions.connectors import CaptureSettings
 from headwater.definitions.glue_table import table_input
 from headwater.definitions.order_database import CDC_ROLE, ROLES
+from headwater.definitions.writers import LakePlace
+from headwater.environment.model import Lake as LakeSettings
+from headwater.environment.rules import read_environment
+from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS
 from headwater.order_database import administration
-from headwater.paths import CONTRACTS, ROOT
+from headwater.paths import CONFIG, CONTRACTS, ROOT
 from headwater.verify import Lake, PostgresqlSource, TableComparison, load_queries, s3_options, verify_tables
 from headwater.waiting import PATIENCE_SECONDS, wait_until
 from rig.local import aws, spark
@@ -43,6 +47,9 @@ SECRET_NAME = "headwater/local/cdc"  # noqa: S105  # a name, not the secret
 FORGET_SECRET = "headwater/local/forget"  # noqa: S105  # a name, not the secret
 MASK_SECRET = "headwater/local/mask"  # noqa: S105  # a name, not the secret
 LAKE = f"s3://{LAKE_BUCKET}/lake"
+PLACE = LakePlace(LAKE, GLUE_DATABASE, FORGET_SECRET)
+LEASE = ("--lease-seconds", "6")
+"""What both writers are given here beside what a deployment gives them: tests kill them and do not wait for long."""
 
 
 @dataclass(frozen=True)
@@ -173,32 +180,35 @@ class Pipeline(ExitStack):
         for name in self.connector_names:
             self.connect.await_running(name)
 
-    def start_writer(self, *arguments: str, memory: str = spark.DRIVER_MEMORY, optimized: bool = False) -> Process:
+    def start_writer(
+        self,
+        *arguments: str,
+        idle_seconds_max: float = FIRST_PAUSE_SECONDS,
+        memory: str = spark.DRIVER_MEMORY,
+        optimized: bool = False,
+    ) -> Process:
         """Start the EMR step's script; ``--once`` among the arguments makes it drain and exit. ``memory`` and
         ``optimized`` are those of ``SparkJob``."""
-        self.writer = self.enter_context(self._submit(arguments, memory, optimized))
+        rendered = writers.step_arguments(
+            [contract_address(contract) for contract in self.contracts],
+            PLACE,
+            lake_settings(),
+            landing=self.landing,
+            idle_seconds_max=idle_seconds_max,
+            awaits_backfill=False,
+        )
+        job = SparkJob(
+            ROOT / "emr_steps" / "write_hudi.py", [*rendered, *LEASE, *arguments], "the Spark writer", memory, optimized
+        )
+        self.writer = self.enter_context(spark.submit(job, self.folder / "spark", self.aws))
         return self.writer
 
-    def _submit(self, arguments: Sequence[str], memory: str, optimized: bool) -> Process:
-        uris = [f"s3://{LAKE_BUCKET}/contracts/{contract.table}.json" for contract in self.contracts]
-        options = {
-            "--landing": self.landing,
-            "--lake": LAKE,
-            "--database": GLUE_DATABASE,
-            "--lease-seconds": "6",
-            "--forget-secret": FORGET_SECRET,
-        }
-        listed = [part for uri in uris for part in ("--contract", uri)]
-        job = SparkJob(
-            ROOT / "emr_steps" / "write_hudi.py",
-            [*listed, *(part for pair in options.items() for part in pair), *arguments],
-            "the Spark writer",
-            memory,
-            optimized,
-        )
-        return spark.submit(job, self.folder / "spark", self.aws)
-
-    def start(self, announce: Announce, load: Callable[[psycopg.Connection], None], *writer_arguments: str) -> None:
+    def start(
+        self,
+        announce: Announce,
+        load: Callable[[psycopg.Connection], None],
+        idle_seconds_max: float = FIRST_PAUSE_SECONDS,
+    ) -> None:
         """Start everything, with ``load`` filling the database before the first snapshot."""
         with announce("Starting PostgreSQL and creating the order database"):
             self.start_source()
@@ -207,7 +217,7 @@ class Pipeline(ExitStack):
         with announce("Starting the AWS API and Kafka"):
             self.start_stream()
         with announce("Starting Kafka Connect with Debezium and the S3 sink, and the Spark writer"):
-            self.start_writer(*writer_arguments)
+            self.start_writer(*writer_arguments, idle_seconds_max=idle_seconds_max)
             self.start_connect()
 
     def source(self) -> psycopg.Connection:
@@ -393,6 +403,16 @@ def _value(connection: psycopg.Connection, query: str, parameters: Sequence[Any]
     return None if row is None else row[0]
 
 
+def contract_address(contract: Contract) -> str:
+    """Where ``create_lake`` puts a contract."""
+    return f"s3://{LAKE_BUCKET}/contracts/{contract.table}.json"
+
+
+def lake_settings() -> LakeSettings:
+    """The settings of the lake in ``config/local.yaml``."""
+    return read_environment(ENVIRONMENT, CONFIG).lake
+
+
 def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
     """Create the buckets, the key of what is forgotten, the Glue database and its tables in a running AWS API, and
     upload the contracts."""
@@ -403,7 +423,8 @@ def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
     forget_key = {KEY_FIELD: secrets.token_hex()}
     aws_api.client("secretsmanager").create_secret(Name=FORGET_SECRET, SecretString=json.dumps(forget_key))
     for contract in contracts:
-        s3.put_object(Bucket=LAKE_BUCKET, Key=f"contracts/{contract.table}.json", Body=contract.to_json().encode())
+        bucket, _, key = contract_address(contract).removeprefix("s3://").partition("/")
+        s3.put_object(Bucket=bucket, Key=key, Body=contract.to_json().encode())
     for table in lake_tables(contracts):
         glue.create_table(DatabaseName=GLUE_DATABASE, TableInput=table_input(table, f"{LAKE}/{table.table}"))
 
