@@ -9,12 +9,14 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class LakePlace:
-    """Where a lake is: the ``s3://`` address of its tables, its Glue database, and the name or ARN of the secret with
-    the key of forgotten keys' hashes."""
+    """The place of a lake."""
 
     uri: str
+    """The ``s3://`` address of its tables."""
     database: str
+    """Its Glue database."""
     forget_secret: str
+    """Name or ARN of the secret with the key of forgotten keys' hashes."""
 
 
 class LakeSettings(Protocol):

@@ -112,8 +112,7 @@ def _started(announce: Announce, folder: Path, rows: int, snapshot_mode: str) ->
                     owner.execute(f"VACUUM ANALYZE {_TABLE}".encode())
             with announce("Starting Kafka, the writer and the connectors"):
                 pipeline.start_stream()
-                waits = ["--await-backfill"] if snapshot_mode == connectors.NO_DATA else []
-                pipeline.start_writer(*waits, memory=_MEMORY, optimized=True)
+                pipeline.start_writer(memory=_MEMORY, optimized=True)
                 wait_until("the writer to look", lambda: bool(pipeline.events.update()))
                 pipeline.start_connect()
             yield pipeline

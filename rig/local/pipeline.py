@@ -195,7 +195,7 @@ class Pipeline(ExitStack):
             lake_settings(),
             landing=self.landing,
             idle_seconds_max=idle_seconds_max,
-            awaits_backfill=False,
+            awaits_backfill=self._snapshot_mode == connectors.NO_DATA,
         )
         job = SparkJob(
             ROOT / "emr_steps" / "write_hudi.py", [*rendered, *LEASE, *arguments], "the Spark writer", memory, optimized
@@ -217,7 +217,7 @@ class Pipeline(ExitStack):
         with announce("Starting the AWS API and Kafka"):
             self.start_stream()
         with announce("Starting Kafka Connect with Debezium and the S3 sink, and the Spark writer"):
-            self.start_writer(*writer_arguments, idle_seconds_max=idle_seconds_max)
+            self.start_writer(idle_seconds_max=idle_seconds_max)
             self.start_connect()
 
     def source(self) -> psycopg.Connection:

@@ -66,7 +66,7 @@ def test_what_a_table_holds_and_what_changes_meanwhile_is_in_the_lake_in_all_typ
         insert(owner, 1501, EARLY)
 
     with Pipeline(tmp_path, read_contracts(CONTRACTS), CONTRACTS, sql=TABLE, snapshot_mode=NO_DATA) as pipeline:
-        pipeline.start(lambda text: nullcontext(), load, "--await-backfill")
+        pipeline.start(lambda text: nullcontext(), load)
         wait_until("the slot", lambda: captured(pipeline))
         with pipeline.postgres.connect(DATABASE) as owner:
             insert(owner, 2001, {"c_text": ["inserted", "updated", "deleted"]})
