@@ -71,6 +71,8 @@ def main(modules: list[str]) -> int:
     failed = False
     mutated = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]["only_mutate"]
     files = {Path(file).stem: Path(file) for file in mutated}
+    if unknown_names := sorted(set(modules) - set(files)):
+        sys.exit(f"found {', '.join(unknown_names)}, expected some of {', '.join(sorted(files))}")
     for module in modules or files:
         began = time.monotonic()
         command = [

@@ -8,6 +8,7 @@ import ast
 import importlib
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -23,8 +24,10 @@ from headwater.errors import UserError
 from headwater.paths import CONFIG
 
 ENTRY_POINTS = "headwater.verbs"
-"""The group of the entry points that add verbs. Each has a verb's name and its module; ``VERB.PART`` is a part of a
-verb of several."""
+"""The group of the entry points that add verbs. Each has the name of a verb and its module.
+
+``VERB.PART`` names a part of a verb that has several.
+"""
 _OWN = (
     "status",
     "logs",
@@ -47,8 +50,8 @@ _OWN = (
 )
 
 
-_MOVED = {name: f"dev {name}" for name in ("assets", "bench", "jars", "reference", "review")}
-"""Former names of verbs with what they are now. For one release the error of a former name shows the present one."""
+_MOVED = ("assets", "bench", "jars", "reference", "review")
+"""Verbs that release 0.1 had, and that are parts of ``dev`` now. For one release their error shows the present form."""
 
 
 class _Unloaded(TyperCommand):
@@ -78,24 +81,36 @@ class Verbs(TyperGroup):
 
 
 def _refuse_positional_environment(verb: Any) -> None:
-    """Raise UserError with the verb's present form if its arguments have the form of release 0.2; for one release.
+    """Raise UserError with the verb's present form if its arguments have the form of release 0.1; for one release.
 
     They have it if the verb understands them once ``--env`` stands before the name of an environment.
     """
-    if verb is None or not any("--env" in option.opts for option in verb.command.params):
+    if verb is None:
         return
     names = _names(verb)
-    given = verb.obj[len(names) :]
-    if any(argument.partition("=")[0] == "--env" for argument in given):
-        return
+    found = _with_option(verb.command, verb.obj[len(names) :], verb)
+    if found is not None:
+        environment, now = found
+        raise UserError(
+            f"headwater {' '.join(names)}: found the environment {environment} as an argument, expected "
+            f"`{shlex.join(['headwater', *names, *now])}`"
+        )
+
+
+def _with_option(command: Any, given: Sequence[str], verb: Any) -> tuple[str, list[str]] | None:
+    """Return the environment that stands among a verb's arguments, and the arguments with ``--env`` before it.
+
+    None if the verb would not understand them, or has no such option.
+    """
+    has_option = any("--env" in option.opts for option in command.params)
+    if not has_option or any(argument.partition("=")[0] == "--env" for argument in given):
+        return None
     environments = {path.stem for path in CONFIG.glob("*.yaml")}
     for place, argument in enumerate(given):
         now = [*given[:place], "--env", *given[place:]]
-        if argument in environments and _understands(verb, now):
-            raise UserError(
-                f"headwater {' '.join(names)}: found the environment {argument} as an argument, expected "
-                f"`{shlex.join(['headwater', *names, *now])}`"
-            )
+        if argument in environments and _understands(command, now, verb):
+            return argument, now
+    return None
 
 
 def _names(context: Any) -> list[str]:
@@ -103,10 +118,10 @@ def _names(context: Any) -> list[str]:
     return [] if context.parent is None else [*_names(context.parent), context.info_name]
 
 
-def _understands(verb: Any, arguments: Sequence[str]) -> bool:
-    """Whether a verb can be called with these arguments. It is not run."""
+def _understands(command: Any, arguments: Sequence[str], verb: Any) -> bool:
+    """Whether a command can be called with these arguments in the place of a verb. It is not run."""
     try:
-        verb.command.make_context(verb.info_name, list(arguments), parent=verb.parent)
+        command.make_context(verb.info_name, list(arguments), parent=verb.parent)
     except (TyperException, typer.Exit):
         return False
     return True
@@ -118,7 +133,13 @@ class _Moved(TyperCommand):
     name: str
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        now = shlex.join(["headwater", *_MOVED[self.name].split(), *args])
+        part, given, names = load("dev").commands[self.name], list(args), [self.name]
+        if given and given[0] in getattr(part, "commands", {}):
+            part = part.commands[given[0]]
+            names.append(given.pop(0))
+        context = typer.Context(part, parent=parent, info_name=names[-1])
+        _, given = _with_option(part, given, context) or ("", given)
+        now = shlex.join(["headwater", "dev", *names, *given])
         raise UserError(f"headwater {self.name}: found the verb's former name, expected `{now}`")
 
 
@@ -136,12 +157,17 @@ def add_all(app: typer.Typer) -> None:
 
 
 def load(verb: str) -> Any:
-    """Import a verb's module and return the verb as a TyperCommand, or as a TyperGroup of several."""
+    """Import a verb's module and return the verb as a TyperCommand, or as a TyperGroup of several.
+
+    Raises UserError if the module of another package cannot be imported.
+    """
     loaded = _loaded(verb, module_of(verb))
     for name, module in sorted(_added().items()):
         of, _, part = name.partition(".")
         if part and of == verb:
-            loaded.add_command(_loaded(part, module))
+            # The other parts work without it.
+            with suppress(UserError):
+                loaded.add_command(_loaded(part, module))
     return loaded
 
 
@@ -152,12 +178,26 @@ def module_of(verb: str) -> str:
 
 @cache
 def _added() -> dict[str, str]:
-    """The modules that other packages add, by the names of their entry points."""
-    return {found.name: found.value for found in entry_points(group=ENTRY_POINTS)}
+    """The modules that other packages add, by the names of their entry points.
+
+    Raises UserError if two packages give one name.
+    """
+    added: dict[str, str] = {}
+    for found in entry_points(group=ENTRY_POINTS):
+        other = f"headwater.commands.{found.name}" if found.name in _OWN else added.get(found.name, found.value)
+        if other != found.value:
+            raise UserError(f"headwater {found.name}: found the verb in {other} and in {found.value}, expected one")
+        added[found.name] = found.value
+    return added
 
 
 def _loaded(name: str, module_name: str) -> Any:
-    module = importlib.import_module(module_name)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        if module_name.startswith("headwater."):
+            raise
+        raise UserError(f"headwater {name}: found {error}, expected the package of {module_name}") from error
     app = typer.Typer(rich_markup_mode=None)
     if hasattr(module, "app"):
         app.add_typer(module.app, name=name)
@@ -168,9 +208,12 @@ def _loaded(name: str, module_name: str) -> Any:
 
 def _summary(verb: str) -> str:
     """What a verb does, in a sentence: the docstring in its module's first line, without the verb."""
-    found = find_spec(module_of(verb))
+    try:
+        found = find_spec(module_of(verb))
+    except ImportError:
+        found = None
     if found is None or found.origin is None:
-        return f"Not there: {module_of(verb)} is not installed."
+        return f"Not there: {module_of(verb)} is missing."
     with Path(found.origin).open(encoding="utf-8") as module:
         docstring: str = ast.literal_eval(module.readline())
     sentence = docstring.partition(": ")[2]

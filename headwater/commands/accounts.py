@@ -18,7 +18,6 @@ from headwater.console import announce
 from headwater.environment.model import Environment
 from headwater.environment.protection import statuses_of_stacks
 from headwater.errors import UserError
-from headwater.packaging import shipped
 from headwater.paths import ROOT, SYNTHESIZED
 from headwater.review.baselines import CDK
 
@@ -33,7 +32,7 @@ class Account(Protocol):
     """An account that has the stacks of an environment, or will have them."""
 
     approval: str
-    """Before which changes CDK asks."""
+    """The value of CDK's ``--require-approval``."""
 
     def session(self) -> tuple[boto3.Session, str]:
         """Return the credentials, and the endpoint: "" for AWS's own. Raises UserError where there is none."""
@@ -47,16 +46,26 @@ class Account(Protocol):
     def cdk(self, arguments: Sequence[str]) -> None:
         """Run CDK's command line. Raises typer.Exit or UserError where it fails."""
 
-    def ending(self) -> AbstractContextManager[str]:
-        """Surround the deletion of stacks. Gives why there is nothing to delete, or ""."""
+    def deployed(self) -> None:
+        """Tell a person what the deploy leaves running."""
+
+    def deletion(self) -> AbstractContextManager[str]:
+        """Return the context of a deletion. It yields the reason if there is nothing to delete, otherwise ""."""
 
 
 def of(environment: Environment) -> Account:
     """Return the account of an environment. Raises UserError where no package provides that of a local one."""
     if not environment.is_local:
         return _Aws(environment)
-    for found in entry_points(group=ENTRY_POINTS, name="local"):
-        account: Account = found.load()(environment)
+    found = entry_points(group=ENTRY_POINTS, name="local")
+    values = sorted({entry.value for entry in found})
+    if len(values) > 1:
+        raise UserError(f"{environment.name}: found its account in {' and in '.join(values)}, expected one")
+    for entry in found:
+        try:
+            account: Account = entry.load()(environment)
+        except ImportError as error:
+            raise UserError(f"{environment.name}: found {error} in {entry.value}, expected its account") from error
         return account
     raise UserError(
         f"{environment.name}: found no package that provides its account, expected the package `rig`: run `make setup` "
@@ -79,6 +88,9 @@ class _Aws:
         return create(service, region_name=self._environment.region)
 
     def prepare(self, stacks: Sequence[str]) -> None:
+        # Verbs that only read need none of it.
+        from headwater.packaging import shipped
+
         self._refuse_another_kind(stacks)
         with announce("Looking for the origin of each file"):
             found = shipped.unexplained(SYNTHESIZED)
@@ -90,8 +102,11 @@ class _Aws:
         if status:
             raise typer.Exit(status)
 
+    def deployed(self) -> None:
+        pass
+
     @contextmanager
-    def ending(self) -> Iterator[str]:
+    def deletion(self) -> Iterator[str]:
         yield ""
 
     def _refuse_another_kind(self, stacks: Sequence[str]) -> None:

@@ -33,12 +33,13 @@ def deploy(name: Synthesized) -> None:
     if not environment.data.retain:
         # There is nothing to protect, and it takes a while to synthesize once more.
         _deploy(account, account.approval, "--app", str(SYNTHESIZED))
-        return
-    unprotected = _incomplete(environment, stacks, account)
-    _deploy(account, account.approval, *_without_protection(unprotected))
-    if unprotected:
-        say("All stacks are complete. A second cdk deploy protects the new ones from deletion:")
-        _deploy(account, "never", *_without_protection([]))
+    else:
+        unprotected = _incomplete(environment, stacks, account)
+        _deploy(account, account.approval, *_without_protection(unprotected))
+        if unprotected:
+            say("All stacks are complete. A second cdk deploy protects the new ones from deletion:")
+            _deploy(account, "never", *_without_protection([]))
+    account.deployed()
 
 
 def _incomplete(environment: Environment, stacks: Sequence[str], account: Account) -> list[str]:

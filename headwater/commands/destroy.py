@@ -16,9 +16,7 @@ from headwater.definitions.connectors import SLOT
 from headwater.definitions.left_slot import COST, DROP_STATEMENT, parameter
 from headwater.environment.model import Environment, ExistingDatabase
 from headwater.environment.rules import read_environment
-from headwater.errors import UserError
-from headwater.paths import CONFIG, SYNTHESIZED
-from headwater.review.templates import Deployment
+from headwater.paths import CONFIG
 
 SLOT_LEFT = 4
 """The status if the stacks are gone and a replication slot is left in an existing database."""
@@ -33,9 +31,9 @@ def destroy(name: Synthesized) -> None:
     """
     environment = read_environment(name, CONFIG)
     account = accounts.of(environment)
-    with _left_slot_told_last(environment) as left, account.ending() as ended:
-        if ended:
-            left.append(f"may be left: {ended}")
+    with _left_slot_told_last(environment) as left, account.deletion() as reason:
+        if reason:
+            left.append(f"may be left: {reason}")
         else:
             _delete(environment, account, left)
 
@@ -64,11 +62,12 @@ def _left_slot_told_last(environment: Environment) -> Iterator[list[str]]:
 def _delete(environment: Environment, account: Account, left: list[str]) -> None:
     """Delete the stacks, and add to ``left`` what the source connector's custom resource has recorded of a slot that
     stays. Raises as ``Account.cdk`` does."""
+    parameters = account.client("ssm")
     try:
-        account.cdk(["destroy", *_synthesized(environment.name), "--all"])
+        account.cdk(["destroy", "--all"])
     finally:
         if isinstance(environment.database, ExistingDatabase):
-            left += _record(account.client("ssm"), parameter(environment.name))
+            left += _record(parameters, parameter(environment.name))
 
 
 def _record(parameters: Any, name: str) -> list[str]:
@@ -81,13 +80,3 @@ def _record(parameters: Any, name: str) -> list[str]:
             return []
         return [f"may be left: {error}, so that nobody read in the parameter {name} whether it is"]
     return [f"stays: {why}"]
-
-
-def _synthesized(name: str) -> list[str]:
-    """The options by which CDK takes what was synthesized last, where that is the environment's: another synthesis
-    would end in the same names."""
-    try:
-        Deployment.read(SYNTHESIZED, name)
-    except UserError:
-        return []
-    return ["--app", str(SYNTHESIZED)]

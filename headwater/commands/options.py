@@ -13,4 +13,4 @@ Synthesized = Annotated[
 Observed = Annotated[
     str, typer.Option("--env", metavar="ENV", help="The environment; by default the one on this machine.")
 ]
-"""An environment that a verb only asks. Its default is ``local``."""
+"""An environment that a verb only reads. Its default is ``local``."""

@@ -1,7 +1,7 @@
 """Environments: the typed form of ``config/<name>.yaml``.
 
 Each field says here what it means and which values it takes; ``schemas/environment.schema.json`` tells editors the
-same. ``environment_rules.read_environment`` reads a file, and also checks what its fields must be beside each other and
+same. ``rules.read_environment`` reads a file, and also checks what its fields must be beside each other and
 what AWS offers.
 """
 

@@ -21,6 +21,7 @@ from headwater.environment.model import Environment
 from headwater.errors import UserError
 from headwater.log_files import tail
 from headwater.paths import ROOT, SYNTHESIZED
+from headwater.review.templates import Deployment
 from headwater.waiting import StuckError, cpu_seconds
 from rig.local_aws.daemon import REGION, Running, log_of, variables_of
 
@@ -28,7 +29,7 @@ IMPATIENT = ROOT / "rig" / "emulator" / "impatient.js"
 """A script that CDK's command line loads."""
 _BOOTSTRAP = "CDKToolkit"
 # How many stacks CDK deploys or destroys at a time. Nobody has to agree: nothing here costs or lasts.
-_OPTIONS = {"deploy": ("--concurrency", "4"), "destroy": ("--concurrency", "4", "--force"), "bootstrap": ()}
+_OPTIONS = {"deploy": ("--concurrency", "4"), "destroy": ("--concurrency", "4", "--force")}
 # CDK's waiters and rules poll every few minutes.
 _PATIENCE_SECONDS = 600.0
 
@@ -74,7 +75,9 @@ class LocalAws:
         """Run CDK's command line. Raises UserError with the end of the local AWS's log where it fails, and where both
         stand still."""
         running = self._running
-        command = accounts.command(self._environment, [*arguments, *_OPTIONS[arguments[0]]])
+        verb = arguments[0]
+        options = [*_OPTIONS.get(verb, ()), *(self._synthesized() if verb == "destroy" else ())]
+        command = accounts.command(self._environment, [*arguments, *options])
         try:
             # The user's own settings of AWS would lead elsewhere.
             kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
@@ -91,14 +94,16 @@ class LocalAws:
         except StuckError as error:
             failed = f"was killed: {error}"
         if failed:
-            raise UserError(f"cdk {arguments[0]} {failed}. The end of {log_of()}:\n{tail(log_of())}")
-        if arguments[0] == "deploy":
-            name = self._environment.name
-            say(f"The local AWS runs on; `make destroy ENV={name}` ends it. With its variables AWS's tools find it:")
-            say(f"  . {shlex.quote(os.path.relpath(variables_of()))}")
+            raise UserError(f"cdk {verb} {failed}. The end of {log_of()}:\n{tail(log_of())}")
+
+    def deployed(self) -> None:
+        """Say how the local AWS is reached and ended."""
+        name = self._environment.name
+        say(f"The local AWS runs on; `make destroy ENV={name}` ends it. With its variables AWS's tools find it:")
+        say(f"  . {shlex.quote(os.path.relpath(variables_of()))}")
 
     @contextmanager
-    def ending(self) -> Iterator[str]:
+    def deletion(self) -> Iterator[str]:
         """Surround the deletion of stacks; the local AWS ends with the last one, or where it does not answer."""
         running = Running.find()
         if running is None:
@@ -119,6 +124,17 @@ class LocalAws:
             return
         with announce("Ending the local AWS"):
             running.stop()
+
+    def _synthesized(self) -> list[str]:
+        """Return the options by which CDK takes the last synthesis, if it is the environment's.
+
+        In AWS a destroy synthesizes anew: another kind of source may have been synthesized last.
+        """
+        try:
+            Deployment.read(SYNTHESIZED, self._environment.name)
+        except UserError:
+            return []
+        return ["--app", str(SYNTHESIZED)]
 
     @property
     def _running(self) -> Running:

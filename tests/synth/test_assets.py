@@ -86,6 +86,7 @@ def test_the_package_is_the_checkouts() -> None:
         "headwater/contract/model.py",
     } <= packaged.keys()
     assert packaged == {name: (ROOT / name).read_bytes() for name in packaged}
+    assert {name.partition("/")[0] for name in packaged} == {"headwater"}
 
 
 def test_msk_connect_is_given_the_jars_of_the_local_worker(deployed: Synthesized) -> None:

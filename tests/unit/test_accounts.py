@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
@@ -30,3 +31,17 @@ def test_without_the_rig_local_is_refused_and_aws_is_not(monkeypatch: pytest.Mon
     assert asked == [{"group": "headwater.accounts", "name": "local"}]
     assert accounts.of(read_environment("dev", CONFIG)).approval == "broadening"
     assert accounts.of(read_environment("prod", CONFIG)).approval == "any-change"
+
+
+def test_a_rig_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = EntryPoint("local", "nowhere.local:Account", accounts.ENTRY_POINTS)
+    monkeypatch.setattr(accounts, "entry_points", lambda **_: (broken,))
+    with pytest.raises(UserError, match=r"^local: found No module named 'nowhere' in nowhere\.local:Account"):
+        accounts.of(read_environment("local", CONFIG))
+
+
+def test_two_packages_that_provide_local_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = [EntryPoint("local", value, accounts.ENTRY_POINTS) for value in ("one:A", "other:A")]
+    monkeypatch.setattr(accounts, "entry_points", lambda **_: two)
+    with pytest.raises(UserError, match=r"^local: found its account in one:A and in other:A, expected one$"):
+        accounts.of(read_environment("local", CONFIG))

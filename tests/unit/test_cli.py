@@ -5,11 +5,13 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from headwater import commands
 from headwater.cli import app
 from headwater.commands import module_of, verbs
 from headwater.errors import UserError
@@ -64,12 +66,57 @@ def test_an_unknown_verb_is_refused_with_a_close_one(tmp_path: Path) -> None:
     assert done.stderr.endswith("Error: No such command 'statsu'. Did you mean 'status'?\n")
 
 
-@pytest.mark.parametrize("verb", ["assets", "bench", "jars", "reference", "review"])
-def test_a_verb_that_has_moved_is_refused_with_its_new_form(verb: str, tmp_path: Path) -> None:
-    done = headwater(verb, "a b", "--like", cwd=tmp_path)
-    assert done.returncode == 2
-    assert f"expected `headwater dev {verb} 'a b' --like`" in done.stderr
-    assert headwater("dev", verb, "--help", cwd=tmp_path).returncode == 0
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("assets", "dev assets"),
+        ("bench --quick --only pipeline", "dev bench --quick --only pipeline"),
+        ("jars verify", "dev jars verify"),
+        ("reference", "dev reference"),
+        ("review comment stage 'a b' --run-url url", "dev review comment --env stage 'a b' --run-url url"),
+        ("review diff dev --before base", "dev review diff --env dev --before base"),
+        ("review gate --env stage --before base", "dev review gate --env stage --before base"),
+    ],
+)
+def test_a_verb_that_has_moved_is_refused_with_its_new_form(former: str, now: str) -> None:
+    words = shlex.split(former)
+    refused = CliRunner().invoke(app, words).exception
+    assert isinstance(refused, UserError)
+    assert str(refused) == f"headwater {words[0]}: found the verb's former name, expected `headwater {now}`"
+    understood(*shlex.split(now))
+
+
+def without_the_rig(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command where the rig's entry points lead nowhere."""
+    program = (
+        f"import sys; sys.modules['rig'] = None; sys.argv = ['headwater', *{arguments}]\n"
+        "from headwater import cli; cli.main()"
+    )
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def test_without_the_rig_its_verbs_alone_are_refused(tmp_path: Path) -> None:
+    listed = without_the_rig("--help", cwd=tmp_path)
+    assert listed.returncode == 0
+    assert "  demo        Not there: rig.commands.demo is missing.\n" in listed.stdout
+    refused = without_the_rig("demo", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("Error: headwater demo: found ")
+    assert refused.stderr.endswith("expected the package of rig.commands.demo\n")
+    other = without_the_rig("db", "--help", cwd=tmp_path)
+    assert (other.returncode, "capture" in other.stdout, "load" in other.stdout) == (0, True, False)
+
+
+@pytest.mark.parametrize(("name", "value"), [("status", "other.status"), ("demo", "other.demo")])
+def test_a_verb_of_two_packages_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint(*point, commands.ENTRY_POINTS) for point in (("demo", "rig.commands.demo"), (name, value))]
+    monkeypatch.setattr(commands, "entry_points", lambda **_: points)
+    commands._added.cache_clear()
+    try:
+        with pytest.raises(UserError, match=rf"^headwater {name}: found the verb in .* and in {value}, expected one$"):
+            commands.verbs()
+    finally:
+        commands._added.cache_clear()
 
 
 @pytest.mark.parametrize(

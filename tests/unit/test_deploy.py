@@ -206,3 +206,13 @@ def test_cdk_looks_at_stacks_of_the_local_aws_sooner() -> None:
     script = "for (const ms of [5000, 2500]) setTimeout(() => { console.log(ms); process.exit() }, ms)"
     command = [str(Path(sys.executable).with_name("node")), "--require", str(local.IMPATIENT), "--eval", script]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "5000\n"
+
+
+def test_where_no_data_stays_cdk_deploys_what_was_synthesized_and_checked(
+    monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    answer(monkeypatch, CloudFormation({}))
+    deploy.deploy("dev")
+    (command,) = ran
+    assert command[command.index("--app") + 1] == str(SYNTHESIZED)
+    assert command[-2:] == ["--require-approval", "broadening"]

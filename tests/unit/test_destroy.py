@@ -84,3 +84,18 @@ def test_of_a_database_that_goes_too_nothing_is_told(run: Run) -> None:
     record(boto3.client("ssm", REGION))
     done = run()
     assert (done.exit_code, done.output) == (0, "")
+
+
+@mock_aws
+def test_stacks_in_aws_are_synthesized_before_they_are_destroyed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+
+    def cdk(command: list[str], **_: Any) -> SimpleNamespace:
+        ran.append(command)
+        return SimpleNamespace(returncode=0)
+
+    run()
+    monkeypatch.setattr(subprocess, "run", cdk)
+    assert CliRunner().invoke(app, ["destroy", "--env", "dev"]).exit_code == 0
+    # What was synthesized last may have another kind of source.
+    assert [command[1:] for command in ran] == [["--no-notices", "--context", "env=dev", "destroy", "--all"]]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import tomllib
 from collections import Counter
@@ -13,12 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from headwater.commands import verbs
 from headwater.commands.sbom import SBOM
 from headwater.environment import model as environment
 from headwater.packaging.sbom import LICENCES
 from headwater.paths import CONFIG, ROOT
 from headwater.review.comment import marker, render
+from tests.command_line import understood
 
 FOLDER = ROOT / ".github" / "workflows"
 ACCEPTED = ROOT / ".github" / "osv-scanner.toml"
@@ -181,9 +182,10 @@ def test_every_target_and_every_command_exists(workflow: dict[str, Any]) -> None
     runs = "\n".join(step.get("run", "") for _, step in _steps(workflow))
     made = {word for line in re.findall(r"^make (.*)$", runs, re.MULTILINE) for word in line.split() if "=" not in word}
     assert {"setup", "assets", "synth", "test", "rest"} <= made <= _targets()
-    used = set(re.findall(r"bin/headwater ([a-z]+)", runs))
-    assert used
-    assert used <= set(verbs())
+    lines = re.findall(r"bin/headwater (.*?)(?: *[>&].*)?$", runs.replace("\\\n", " "), re.MULTILINE)
+    assert lines
+    for line in lines:
+        understood(*shlex.split(line))
 
 
 def test_every_test_that_the_makefile_names_exists() -> None:

@@ -14,7 +14,7 @@ from headwater.lake.table.erasure.keys import ErasedKeys, row_key
 def kept_items(
     contract: Contract, erased: ErasedKeys, epoch: int, mask_key: bytes | None
 ) -> Callable[[Any, int | None], bool | None]:
-    """As ``erased_records.kept_records``, of a DynamoDB table."""
+    """As ``records.kept_records``, of a DynamoDB table."""
     decoders: dict[int, DynamoDecoder] = {}
 
     def is_erased(record: Any, its_epoch: int | None) -> bool | None:
