@@ -207,6 +207,7 @@ class Pipeline(ExitStack):
         self,
         announce: Announce,
         load: Callable[[psycopg.Connection], None],
+        *writer_arguments: str,
         idle_seconds_max: float = FIRST_PAUSE_SECONDS,
     ) -> None:
         """Start everything, with ``load`` filling the database before the first snapshot."""
@@ -217,7 +218,7 @@ class Pipeline(ExitStack):
         with announce("Starting the AWS API and Kafka"):
             self.start_stream()
         with announce("Starting Kafka Connect with Debezium and the S3 sink, and the Spark writer"):
-            self.start_writer(idle_seconds_max=idle_seconds_max)
+            self.start_writer(*writer_arguments, idle_seconds_max=idle_seconds_max)
             self.start_connect()
 
     def source(self) -> psycopg.Connection:

@@ -141,7 +141,8 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
 
     folder = tmp_path_factory.mktemp("types")
     with Pipeline(folder, read_contracts(CONTRACTS), CONTRACTS, sql=TABLE) as pipeline:
-        pipeline.start(lambda text: nullcontext(), load)
+        # Most rows are here to be unfit.
+        pipeline.start(lambda text: nullcontext(), load, "--max-unfit-share", "1")
         pipeline.drain()
         with pipeline.postgres.connect(DATABASE) as owner:
             insert(owner, 2001, EXACT)
