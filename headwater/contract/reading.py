@@ -1,4 +1,4 @@
-"""Contracts from YAML, checked field by field. Stays on the laptop: the jobs read the model's own JSON.
+"""Contracts from YAML, checked field by field. Never shipped: the jobs read the model's own JSON.
 
 ``document`` has the shape of the YAML. What spans several fields, or needs a type to be parsed, is checked here.
 """

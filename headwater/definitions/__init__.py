@@ -1,1 +1,1 @@
-"""What AWS and the laptop share: each definition is rendered once, for the templates and for the local run alike."""
+"""Each definition is rendered once, for the templates and for the parts on this machine alike."""

@@ -1,7 +1,8 @@
-"""Requests to the writer of a table: how an operator's laptop asks for work, and how the writer answers.
+"""Requests to the writer of a table: how an operator asks for work, and how the writer answers.
 
-The writer stays the only one of its table, so the two meet in S3, below the lake. The laptop puts the request at
-``_requests/<table>/<kind>/<name>.json``, the writer its status beside it, at ``<name>.status.json``. A request's id is
+The writer stays the only one of its table, so the two meet in S3, below the lake. The operator's command puts the
+request at ``_requests/<table>/<kind>/<name>.json``, the writer its status beside it, at ``<name>.status.json``. A
+request's id is
 ``<kind>/<name>``; what a kind's details are is told where the kind is served.
 """
 
