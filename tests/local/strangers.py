@@ -63,8 +63,8 @@ HTTP, GRPC, KAFKA, POSTGRESQL, PY4J, SPARK, PYTHON_WORKER, TLS, SILENT = (
 # whoever does not know a token, ``SILENT`` is among them.
 PARTS: Mapping[str, set[str]] = {
     r"postgres -D": {POSTGRESQL},
-    r"headwater\.local\.tls_front": {POSTGRESQL},
-    r"headwater\.local\.(moto_server|s3_front)": {HTTP},
+    r"rig\.local\.tls_front": {POSTGRESQL},
+    r"rig\.local\.(moto_server|s3_front)": {HTTP},
     r"DynamoDbLocal\.java": {HTTP},
     r"/weed ": {HTTP, GRPC, TLS},
     r"kafka\.Kafka": {KAFKA},
@@ -75,7 +75,7 @@ PARTS: Mapping[str, set[str]] = {
     # PySpark's accumulators. A deployed script has its asset's hash for a name.
     r"(write_hudi|glue_\w+|runner)\.py|--contract": {SILENT},
     r"emulator\.py": {HTTP},
-    r"headwater\.local_aws\.daemon|headwater\.cli|pytest": {HTTP},
+    r"rig\.local_aws\.serve|headwater\.cli|pytest": {HTTP},
 }
 
 
