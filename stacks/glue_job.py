@@ -126,8 +126,8 @@ class GlueJobStack(HeadwaterStack):
             "--python-modules-installer-option": "--no-deps --no-index",
             "--custom-logGroup-prefix": self._logs_folder,
             "--conf": _chained(spark_settings.shared()),
-            "--checkpoint": ",".join(
-                f"{table.table}={self._lake.checkpoint_uri(table)}" for table in lake_tables(contracts)
+            "--checkpoint": writers.by_table(
+                {table.table: self._lake.checkpoint_uri(table) for table in lake_tables(contracts)}
             ),
             **writers.job_arguments(
                 [asset.s3_object_url for asset in shipped],

@@ -105,7 +105,10 @@ def _with_option(command: Any, given: Sequence[str], verb: Any) -> tuple[str, li
     has_option = any("--env" in option.opts for option in command.params)
     if not has_option or any(argument.partition("=")[0] == "--env" for argument in given):
         return None
-    environments = {path.stem for path in CONFIG.glob("*.yaml")}
+    # Only a command line with a mistake needs this import.
+    from headwater.environment.model import names
+
+    environments = names(CONFIG)
     for place, argument in enumerate(given):
         now = [*given[:place], "--env", *given[place:]]
         if argument in environments and _understands(command, now, verb):
@@ -145,7 +148,7 @@ class _Moved(TyperCommand):
 
 def verbs() -> tuple[str, ...]:
     """Return the names of all verbs: those of this package, then those of others."""
-    return (*_OWN, *sorted(name for name in _added() if "." not in name))
+    return (*_OWN, *sorted(name for name in _added() if "." not in name and name not in _OWN))
 
 
 def add_all(app: typer.Typer) -> None:
@@ -159,10 +162,14 @@ def add_all(app: typer.Typer) -> None:
 def load(verb: str) -> Any:
     """Import a verb's module and return the verb as a TyperCommand, or as a TyperGroup of several.
 
-    Raises UserError if the module of another package cannot be imported.
+    Raises UserError unless exactly one module is the verb's, and can be imported.
     """
-    loaded = _loaded(verb, module_of(verb))
-    for name, module in sorted(_added().items()):
+    modules = _modules(verb)
+    if len(modules) != 1:
+        found = " and in ".join(modules) or "no package"
+        raise UserError(f"headwater {verb}: found the verb in {found}, expected one")
+    loaded = _loaded(verb, modules[0])
+    for name, (module, *_) in sorted(_added().items()):
         of, _, part = name.partition(".")
         if part and of == verb:
             # The other parts work without it.
@@ -173,21 +180,19 @@ def load(verb: str) -> Any:
 
 def module_of(verb: str) -> str:
     """Return the name of a verb's module."""
-    return _added().get(verb, f"headwater.commands.{verb}")
+    return _modules(verb)[0]
+
+
+def _modules(verb: str) -> list[str]:
+    return [*([f"headwater.commands.{verb}"] if verb in _OWN else []), *_added().get(verb, ())]
 
 
 @cache
-def _added() -> dict[str, str]:
-    """The modules that other packages add, by the names of their entry points.
-
-    Raises UserError if two packages give one name.
-    """
-    added: dict[str, str] = {}
-    for found in entry_points(group=ENTRY_POINTS):
-        other = f"headwater.commands.{found.name}" if found.name in _OWN else added.get(found.name, found.value)
-        if other != found.value:
-            raise UserError(f"headwater {found.name}: found the verb in {other} and in {found.value}, expected one")
-        added[found.name] = found.value
+def _added() -> dict[str, tuple[str, ...]]:
+    """The modules that other packages give, by the names of their entry points."""
+    added: dict[str, tuple[str, ...]] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        added[point.name] = (*added.get(point.name, ()), point.value)
     return added
 
 

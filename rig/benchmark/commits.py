@@ -42,7 +42,7 @@ from rig.benchmark.change_log import TABLE, TOPIC, ChangeLog, LandingBody
 from rig.demo.memory import MemoryWatch
 from rig.local import spark
 from rig.local.aws import REGION, AwsApi
-from rig.local.pipeline import FORGET_SECRET, EventLog, bytes_of_part, lake_settings, local_lake
+from rig.local.pipeline import FORGET_SECRET, EventLog, bytes_of_part, local_environment, local_lake
 from rig.local.spark import SparkJob
 
 WARMING = 3
@@ -604,7 +604,7 @@ class _Bench:
         arguments = writers.step_arguments(
             [f"s3://{_BUCKET}/{_database(variant)}.json"],
             LakePlace(_lake(variant), _database(variant), FORGET_SECRET),
-            lake_settings(),
+            local_environment().lake,
             landing=f"s3://{_BUCKET}/{_LANDING}",
             idle_seconds_max=FIRST_PAUSE_SECONDS,
             awaits_backfill=False,

@@ -10,22 +10,21 @@ from typing import Any
 
 from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
 from headwater.definitions import writers
-from headwater.environment.rules import read_environment
 from headwater.lake.sources.kinesis import TRIM_HORIZON, KinesisStream
-from headwater.paths import CONFIG, ROOT
+from headwater.paths import ROOT
 from headwater.verify import DynamoDbSource, Lake, TableComparison, verify_tables
 from headwater.waiting import PATIENCE_SECONDS, wait_until
 from rig.local import spark
 from rig.local.aws import AwsApi
 from rig.local.dynamodb_local import DynamoDbLocal, create_table
 from rig.local.pipeline import (
-    ENVIRONMENT,
     LEASE,
     MASK_SECRET,
     PLACE,
     EventLog,
     bytes_of_part,
     contract_address,
+    local_environment,
     local_lake,
 )
 from rig.local.processes import Process
@@ -113,7 +112,7 @@ class KeyValuePipeline(ExitStack):
     def start_writer(self, *arguments: str, window_seconds: int = WINDOW_SECONDS) -> Process:
         """Start the Glue job's script for all tables; ``--once`` among the arguments makes it drain and exit."""
         sources = {table.table: source for source in self.tables.values() for table in lake_tables([source.contract])}
-        environment = read_environment(ENVIRONMENT, CONFIG)
+        environment = local_environment()
         rendered = writers.job_arguments(
             [contract_address(contract) for contract in self.contracts],
             PLACE,

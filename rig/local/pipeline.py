@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from headwater.definitions.connectors import CaptureSettings
 from headwater.definitions.glue_table import table_input
 from headwater.definitions.order_database import CDC_ROLE, ROLES
 from headwater.definitions.writers import LakePlace
-from headwater.environment.model import Lake as LakeSettings
+from headwater.environment.model import Environment
 from headwater.environment.rules import read_environment
 from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS
+from headwater.lake.base.s3_uri import object_uri, split_uri
 from headwater.order_database import administration
 from headwater.paths import CONFIG, CONTRACTS, ROOT
 from headwater.verify import Lake, PostgresqlSource, TableComparison, load_queries, s3_options, verify_tables
@@ -192,7 +194,7 @@ class Pipeline(ExitStack):
         rendered = writers.step_arguments(
             [contract_address(contract) for contract in self.contracts],
             PLACE,
-            lake_settings(),
+            local_environment().lake,
             landing=self.landing,
             idle_seconds_max=idle_seconds_max,
             awaits_backfill=self._snapshot_mode == connectors.NO_DATA,
@@ -406,12 +408,13 @@ def _value(connection: psycopg.Connection, query: str, parameters: Sequence[Any]
 
 def contract_address(contract: Contract) -> str:
     """Where ``create_lake`` puts a contract."""
-    return f"s3://{LAKE_BUCKET}/contracts/{contract.table}.json"
+    return object_uri(LAKE_BUCKET, f"contracts/{contract.table}.json")
 
 
-def lake_settings() -> LakeSettings:
-    """The settings of the lake in ``config/local.yaml``."""
-    return read_environment(ENVIRONMENT, CONFIG).lake
+@cache
+def local_environment() -> Environment:
+    """Return what ``config/local.yaml`` says."""
+    return read_environment(ENVIRONMENT, CONFIG)
 
 
 def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
@@ -424,7 +427,7 @@ def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
     forget_key = {KEY_FIELD: secrets.token_hex()}
     aws_api.client("secretsmanager").create_secret(Name=FORGET_SECRET, SecretString=json.dumps(forget_key))
     for contract in contracts:
-        bucket, _, key = contract_address(contract).removeprefix("s3://").partition("/")
+        bucket, key = split_uri(contract_address(contract))
         s3.put_object(Bucket=bucket, Key=key, Body=contract.to_json().encode())
     for table in lake_tables(contracts):
         glue.create_table(DatabaseName=GLUE_DATABASE, TableInput=table_input(table, f"{LAKE}/{table.table}"))

@@ -114,7 +114,7 @@ def test_a_verb_of_two_packages_is_refused(name: str, value: str, monkeypatch: p
     commands._added.cache_clear()
     try:
         with pytest.raises(UserError, match=rf"^headwater {name}: found the verb in .* and in {value}, expected one$"):
-            commands.verbs()
+            commands.load(name)
     finally:
         commands._added.cache_clear()
 
