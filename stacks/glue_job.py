@@ -126,9 +126,6 @@ class GlueJobStack(HeadwaterStack):
             "--python-modules-installer-option": "--no-deps --no-index",
             "--custom-logGroup-prefix": self._logs_folder,
             "--conf": _chained(spark_settings.shared()),
-            "--checkpoint": writers.by_table(
-                {table.table: self._lake.checkpoint_uri(table) for table in lake_tables(contracts)}
-            ),
             **writers.job_arguments(
                 [asset.s3_object_url for asset in shipped],
                 self._lake.place,
@@ -184,8 +181,6 @@ class GlueJobStack(HeadwaterStack):
         )
         for contract in contracts:
             self._key_value.grant_read_stream(role, contract)
-        for table in lake_tables(contracts):
-            self._lake.grant_keep_checkpoint(role, table)
         if any(contract.needs_mask_key for contract in contracts):
             self._lake.grant_read_mask_key(role)
         self._lake.grant_read_exports(role)

@@ -45,8 +45,6 @@ class KeyValueSources:
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=[
-                "kinesis:DescribeStream",
-                "kinesis:DescribeStreamSummary",
                 "kinesis:GetRecords",
                 "kinesis:GetShardIterator",
                 "kinesis:ListShards",

@@ -28,7 +28,6 @@ from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 
 LANDING_PREFIX = "landing"
 LAKE_PREFIX = "lake"
-_CHECKPOINT_PREFIX = "checkpoints"
 _RESULTS_PREFIX = "results"
 _READ = ("GetObject",)
 _WRITE = ("AbortMultipartUpload", "DeleteObject", "GetObject", "ListMultipartUploadParts", "PutObject")
@@ -112,10 +111,6 @@ class LakeStack(HeadwaterStack):
     def landing_uri(self) -> str:
         """The folder of the landing objects, without a slash at its end."""
         return f"s3://{self.landing.bucket_name}/{LANDING_PREFIX}"
-
-    def checkpoint_uri(self, contract: Contract) -> str:
-        """The folder in which a streaming job keeps its position, without a slash at its end."""
-        return f"s3://{self.lake.bucket_name}/{_CHECKPOINT_PREFIX}/{contract.table}"
 
     @property
     def mask_secret(self) -> str | None:
@@ -202,10 +197,6 @@ class LakeStack(HeadwaterStack):
             actions=["glue:GetTable", "glue:BatchCreatePartition"],
             resource_arns=[self._catalog_arn(), *self._table_arns([contract.table for contract in contracts])],
         )
-
-    def grant_keep_checkpoint(self, grantee: iam.IGrantable, contract: Contract) -> None:
-        """Let a streaming job keep its position in a table's source."""
-        self._grant_folder(grantee, f"{_CHECKPOINT_PREFIX}/{contract.table}")
 
     def grant_read_exports(self, grantee: iam.IGrantable) -> None:
         """Let a job read the exports that requests for backfills name."""

@@ -5,9 +5,8 @@ Iterators expire, shards are listed in pages, and an answer may have fewer recor
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
-
-from headwater.lake.sources.kinesis import LATEST, TRIM_HORIZON
 
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/accounts"
 SHARDS_PER_PAGE = 2
@@ -32,6 +31,8 @@ class Kinesis:
 
     class exceptions:  # noqa: N801 - boto3's name
         ExpiredIteratorException = ExpiredIterator
+
+    meta = SimpleNamespace(endpoint_url="http://127.0.0.1", region_name="eu-central-1")
 
     def __init__(self, per_call: int = 10_000) -> None:
         self.shards: dict[str, Shard] = {}
@@ -76,7 +77,8 @@ class Kinesis:
             at = sum(sequence <= after for sequence, _ in records)
         else:
             assert "StartingSequenceNumber" not in request
-            at = {TRIM_HORIZON: 0, LATEST: len(records)}[kind]
+            assert kind == "TRIM_HORIZON"
+            at = 0
         return {"ShardIterator": self._iterator(request["ShardId"], at)}
 
     def get_records(self, **request: Any) -> dict[str, Any]:
@@ -87,10 +89,11 @@ class Kinesis:
         shard = self.shards[name]
         assert request["Limit"] <= 10_000, "the most that Kinesis takes"
         read = shard.records[at : at + min(request["Limit"], self._per_call)]
-        answer: dict[str, Any] = {
-            "Records": [{"SequenceNumber": str(sequence), "Data": data} for sequence, data in read]
-        }
         end = at + len(read)
+        answer: dict[str, Any] = {
+            "Records": [{"SequenceNumber": str(sequence), "Data": data} for sequence, data in read],
+            "MillisBehindLatest": 1_000 * (len(shard.records) - end),
+        }
         # What is at the end of a closed shard has no iterator to follow; some answers of AWS have it as null.
         answer["NextShardIterator"] = None if shard.closed and end == len(shard.records) else self._iterator(name, end)
         return answer

@@ -356,7 +356,7 @@ def _history_changes(old: Contract, new: Contract) -> Iterator[Change]:
     elif after is None:
         meaning = (
             "its table, views and statements go from the catalog; its files stay, with all values that they have, and "
-            f"no more changes are added. Delete {table}_changes, and its checkpoint, before another history is begun"
+            f"no more changes are added. Delete {table}_changes before another history is begun"
         )
         yield Change(table, "history", SAFE, "ended", meaning)
     elif before.buckets != after.buckets:

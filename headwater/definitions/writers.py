@@ -102,8 +102,8 @@ def job_arguments(
     """
     return {
         "--contract": ",".join(contracts),
-        "--stream-arn": by_table(streams),
-        "--source-table": by_table(source_tables),
+        "--stream-arn": _by_table(streams),
+        "--source-table": _by_table(source_tables),
         **_shared(place, lake),
         "--window-seconds": str(window_seconds),
         "--epoch": str(epoch),
@@ -123,6 +123,6 @@ def _shared(place: LakePlace, lake: LakeSettings) -> dict[str, str]:
     }
 
 
-def by_table(values: Mapping[str, str]) -> str:
+def _by_table(values: Mapping[str, str]) -> str:
     """Return an argument of the Glue job that differs by lake table."""
     return ",".join(f"{table}={value}" for table, value in values.items())

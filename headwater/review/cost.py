@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import UserError
-from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS, REQUESTS_PAUSE, IdlePause
+from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
 from headwater.lake.base.lease import LEASE_SECONDS
 from headwater.review import prices
 from headwater.review.prices import Prices, read_prices
@@ -353,13 +353,10 @@ def _job(job: Resource, use: Use) -> Iterator[Amount]:
     yield "workers", HOURS * _DPUS[worker] * int(job.properties["NumberOfWorkers"]), "dpu_hour"
     tables = len(str(job.properties["DefaultArguments"]["--source-table"]).split(","))
     yield "metrics", tables * use("metrics_per_table"), "metric_month"
-    yield "looks for requests", _each(REQUESTS_PAUSE.longest, tables), "s3_million_writes"
+    window = float(job.properties["DefaultArguments"]["--window-seconds"])
+    yield "polls for requests", _each(window, tables), "s3_million_writes"
     yield "leases", _each(LEASE_SECONDS / 2, tables), "s3_million_writes"
-    gap = max(use("commit_seconds"), float(job.properties["DefaultArguments"]["--window-seconds"]))
-    yield from _commits(tables, gap, use)
-    batches = _commits_a_month(tables, gap, use)
-    yield "checkpoints, writing", batches * use("checkpoint_writes") / 1e6, "s3_million_writes"
-    yield "checkpoints, reading", batches * use("checkpoint_reads") / 1e6, "s3_million_reads"
+    yield from _commits(tables, max(use("commit_seconds"), window), use)
 
 
 def _each(seconds: float, tables: int) -> float:
@@ -367,12 +364,8 @@ def _each(seconds: float, tables: int) -> float:
     return tables * HOURS * 3600 / seconds / 1e6
 
 
-def _commits_a_month(tables: int, gap: float, use: Use) -> float:
-    return tables * use("change_hours") * 3600 / gap
-
-
 def _commits(tables: int, gap: float, use: Use) -> Iterator[Amount]:
-    commits = _commits_a_month(tables, gap, use)
+    commits = tables * use("change_hours") * 3600 / gap
     yield "commits, writing", commits * use("commit_writes") / 1e6, "s3_million_writes"
     yield "commits, reading", commits * use("commit_reads") / 1e6, "s3_million_reads"
 

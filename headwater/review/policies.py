@@ -38,8 +38,8 @@ _NAMED = (
 _JOBS, _SHARED = "glue-job:", "keyvalue"
 # Where a right of ``reviewed/rights/`` names a table of the lake, a job, and a table of PostgreSQL's by its topic.
 _TABLE = re.compile(
-    r"(?P<before>:table/\{database\}/|[}=](?:/?lake/)(?:_forgotten/|_leases/|_requests/|_quarantine/)?|\{key-value_Stream"
-    r"|\{lake\}/checkpoints/)(?P<name>[a-z][a-z0-9_]*)"
+    r"(?P<before>:table/\{database\}/|[}=](?:/?lake/)(?:_forgotten/|_leases/|_requests/|_quarantine/)?|\{key-value_Stream)"
+    r"(?P<name>[a-z][a-z0-9_]*)"
 )
 _JOB = re.compile(r"(?P<before>:job/headwater-\{environment\}-)(?P<name>key-value)")
 _TOPIC = re.compile(r"(?P<before>topic/\{kafka\}/|landing/)(?P<name>headwater\.(?!capture\.)[^/ ]+)")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.lake.base.s3_uri import split_uri
-from headwater.lake.sources.kinesis import READ_TO_END, TRIM_HORIZON, list_shards
+from headwater.lake.sources.kinesis import READ_TO_END, list_shards
 from rig.demo.freshness import PublishedInstants
 
 STAGES_TO_S3 = ("source to Debezium", "Debezium to Kafka", "Kafka to S3")
@@ -239,7 +239,7 @@ def _of_stream(kinesis: Any, name: str, readable: _Readable) -> Iterator[PassedK
 
 def _records(kinesis: Any, stream: str, shard: str) -> Iterator[Mapping[str, Any]]:
     """All records that a shard has."""
-    begun = kinesis.get_shard_iterator(StreamName=stream, ShardId=shard, ShardIteratorType=TRIM_HORIZON)
+    begun = kinesis.get_shard_iterator(StreamName=stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON")
     following = begun["ShardIterator"]
     while following:
         answer = kinesis.get_records(ShardIterator=following)

@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
 from headwater.definitions import writers
-from headwater.lake.sources.kinesis import TRIM_HORIZON, KinesisStream
+from headwater.lake.sources.kinesis import KinesisStream
 from headwater.paths import ROOT
 from headwater.verify import DynamoDbSource, Lake, TableComparison, verify_tables
 from headwater.waiting import PATIENCE_SECONDS, wait_until
@@ -126,7 +126,7 @@ class KeyValuePipeline(ExitStack):
         pairs = [part for pair in rendered.items() for part in pair]
         job = SparkJob(
             ROOT / "glue_scripts" / "write_hudi.py",
-            ["--source", "api", *pairs, *LEASE, *arguments],
+            [*pairs, *LEASE, *arguments],
             "the Glue job's script",
             _DRIVER_MEMORY,
         )
@@ -157,7 +157,7 @@ class KeyValuePipeline(ExitStack):
             )
 
     def _is_drained(self, stream_arn: str) -> bool:
-        stream = KinesisStream(self.aws.client("kinesis"), stream_arn, TRIM_HORIZON)
+        stream = KinesisStream(self.aws.client("kinesis"), stream_arn)
         records, _ = stream.read(self.events.cursor(), _READ_BYTES)
         if records:
             self.check()

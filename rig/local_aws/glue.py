@@ -164,8 +164,7 @@ class Jobs:
             command += ["--conf", setting.strip()] if setting.strip() else []
         command.append(definition["ScriptLocation"])
         command += [part for pair in arguments.items() for part in pair]
-        # Glue's own source of Kinesis is Glue's alone.
-        command += ["--JOB_NAME", run.job, "--JOB_RUN_ID", run.id, "--source", "api"]
+        command += ["--JOB_NAME", run.job, "--JOB_RUN_ID", run.id]
         step = run.folder / "run"
         logs = self._surroundings.client("logs")
         role = definition["Role"].rpartition("/")[2]

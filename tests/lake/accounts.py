@@ -22,12 +22,14 @@ from headwater.contract.reading import parse_contract
 from headwater.lake.base.progress import Progress
 from headwater.lake.decoding.decoded_frame import decoded_frame, spread
 from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records, kept_decoder
+from headwater.lake.decoding.usual_items import UsualItems
 from headwater.lake.job.loop import Job
 from headwater.lake.job.streamed_changes import StreamedChanges
 from headwater.lake.requests.backfill import Backfill
 from headwater.lake.requests.protocol import Request, Requests, Status
 from headwater.lake.requests.replay import Replay
 from headwater.lake.requests.requested_work import MakeWork, RequestedWork
+from headwater.lake.sources.kinesis import KinesisStream, Record, ShardCursor
 from headwater.lake.sources.scanned_export import Item, write_export
 from headwater.lake.table.catalog import Catalog
 from headwater.lake.table.hudi_table import HudiTable
@@ -87,6 +89,17 @@ def change(micros: int, old: Item | None, new: Item | None) -> str:
     )
 
 
+class _Given(KinesisStream):
+    """A stream that holds these records, and keeps the cursor as it is."""
+
+    def __init__(self, records: Sequence[tuple[str, str]]) -> None:
+        super().__init__(None, "given")
+        self._records = [Record(data.encode(), sequence, "shard") for data, sequence in records]
+
+    def read(self, cursor: ShardCursor, most_bytes: int) -> tuple[list[Record], dict[str, int]]:
+        return self._records, dict(cursor)
+
+
 class Accounts:
     """One lake table, the changes streamed to it and the exports that it is asked to load."""
 
@@ -118,10 +131,10 @@ class Accounts:
         self.start(epoch)
 
     def start(
-        self, epoch: int = 1, batch_bytes: int = 1, *, from_horizon: bool = False, max_bad_share: float = 0.01
+        self, epoch: int = 1, batch_bytes: int = 1, *, is_streaming: bool = False, max_bad_share: float = 0.01
     ) -> None:
-        """Start a new job, whose state comes from the lake. By default every data file is a commit of its own. Only a
-        job that starts at the stream's horizon knows at once when streaming began."""
+        """Start a new job, whose state comes from the lake. By default every data file is a commit of its own.
+        ``is_streaming`` notes that streaming began, as the job does."""
         settings = WriterSettings(
             f"{self.lake}/_quarantine",
             epoch=epoch,
@@ -135,7 +148,7 @@ class Accounts:
             self.writer.close()
         self._epoch = epoch
         self.writer = TableWriter(table, self.leases.take(), self._services(), settings)
-        if from_horizon:
+        if is_streaming:
             self.writer.note_streaming_start()
         replay = Replay(self.writer, partial(kept_decoder, self.contract, SOURCE, MASK_KEY))
         kinds: dict[str, MakeWork] = {"backfill": Backfill(self.writer, SOURCE).work, "replay": replay.work}
@@ -150,19 +163,24 @@ class Accounts:
     def _services(self) -> WriterServices:
         return WriterServices(self.s3, Catalog(self._glue, self._database), self.events.append)
 
-    def changes(self) -> StreamedChanges:
-        """What the job hands its stream's records to."""
-        return StreamedChanges(self.writer, SOURCE)
+    def changes(self, stream: KinesisStream) -> StreamedChanges:
+        """What commits a stream's records, as the job does."""
+        return StreamedChanges(self.writer, stream, SOURCE)
 
     def progress(self) -> Progress:
         """The progress of the last commit."""
         return self.writer.progress
 
-    def commit_frame(self, records: Sequence[tuple[str, str]], batch_id: int) -> None:
-        """Commit records, each its data and its sequence number, as one micro-batch of Glue's source."""
-        columns = "`$json$data_infer_schema$_temporary$` string, sequenceNumber string, shardId string"
-        frame = self._spark.createDataFrame([(*record, "shard") for record in records], columns)
-        self.changes().commit_frame(frame, batch_id)
+    def commit(self, records: Sequence[tuple[str, str]], *, by_executors: bool = False) -> None:
+        """Commit records, each its data and its sequence number, as one batch of the driver or of executors."""
+        if not by_executors:
+            self.changes(_Given(records)).commit_next()
+            return
+        streamed = [(data.encode(), sequence, f"shard/{sequence}") for data, sequence in records]
+        progress = self.progress()
+        usual = UsualItems(self._spark, self.contract, progress.epoch, progress.purged, SOURCE, MASK_KEY)
+        batch = usual.frame(spread(self._spark, streamed, 2))
+        self.writer.commit(batch, "shard", lambda last: last, usual.careful_frame)
 
     def stream(self, *changes: str, since: int | None = None) -> None:
         """Commit changes as the stream's; ``since`` is when streaming began, where the job notes that with this

@@ -483,7 +483,7 @@ def test_a_forgotten_item_comes_back_by_no_record_export_or_replay(
         json.dumps(without_key),
     ]
     accounts.start(max_bad_share=1.0)
-    accounts.commit_frame([(data, f"{at:056d}") for at, data in enumerate(records)], 0)
+    accounts.commit([(data, f"{at:056d}") for at, data in enumerate(records)])
     accounts.writer._progress = replace(accounts.writer.progress, since=start)
     old = accounts.export(start + 100 * 10**6, [gone, item("other")])
     assert accounts.load(old).state == DONE
@@ -507,19 +507,19 @@ def test_a_forgotten_item_comes_back_by_no_record_export_or_replay(
     assert told() == []
 
     accounts.start(max_bad_share=1.0)
-    accounts.commit_frame([(data, f"{at:056d}") for at, data in enumerate(records[:3], 10)], 1)
+    accounts.commit([(data, f"{at:056d}") for at, data in enumerate(records[:3], 10)])
     assert told() == []
     accounts.s3.put_object(Bucket=BUCKET, Key=aside[0]["Key"], Body=kept)
     ask_replay(accounts.requests, Choice((aside[0]["Key"].rpartition("/")[2],)))
     accounts.load(accounts.export(start + 200 * 10**6, [gone, item("other", name="Bea")]))
     assert accounts.alive() == [("other", "2024-01", "Bea")]
     later = time.time_ns() // 1000 + 120 * 10**6
-    accounts.commit_frame([(change(later, None, item("marker-771", name="Yolanda")), f"{99:056d}")], 2)
+    accounts.commit([(change(later, None, item("marker-771", name="Yolanda")), f"{99:056d}")])
     assert accounts.alive() == [("marker-771", "2024-01", "Yolanda"), ("other", "2024-01", "Bea")]
 
     # A raised epoch reads what the stream still has anew.
     accounts.start(2, max_bad_share=1.0)
-    accounts.commit_frame([(data, f"{at:056d}") for at, data in enumerate(records[:2])], 0)
+    accounts.commit([(data, f"{at:056d}") for at, data in enumerate(records[:2])])
     assert ("marker-771", "2024-01", "Yolanda") in accounts.alive()
-    accounts.commit_frame([(change(later, None, item("marker-771", name="Zoe")), f"{9:056d}")], 1)
+    accounts.commit([(change(later, None, item("marker-771", name="Zoe")), f"{9:056d}")])
     assert ("marker-771", "2024-01", "Zoe") in accounts.alive()

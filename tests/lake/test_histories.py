@@ -377,7 +377,6 @@ class Job:
         self._accounts = accounts
         self._writers = writers
         self._came: list[item_histories.Change] = []
-        self._batches = itertools.count()
         self._exports: list[str] = []
 
     def export(self, source: item_histories.Source) -> None:
@@ -388,13 +387,14 @@ class Job:
         self._exports.append(self._accounts.ask(self._accounts.export(source.now, *files)))
 
     def stream(self, changes: Sequence[item_histories.Change]) -> None:
-        """Hand on these changes and some that came before, in micro-batches, and between them what was asked for."""
+        """Hand on these changes and some that came before, in batches, and between them what was asked for."""
         self._came += changes
         again = self._random.sample(self._came, self._random.randint(0, len(self._came) // 4))
         for batch in pieces(self._random, disordered(self._random, [*changes, *again])):
             if self._random.random() < 0.7:
                 self._writers.work(Accounts.commit_next)
-            self._writers.work(partial(Accounts.commit_frame, records=batch, batch_id=next(self._batches)))
+            by_executors = self._random.random() < 0.5
+            self._writers.work(partial(Accounts.commit, records=batch, by_executors=by_executors))
         self._writers.work(Accounts.drain)
         for export in self._exports:
             assert self._accounts.status(export).state == DONE
@@ -430,7 +430,7 @@ def test_items_equal_their_source(
     source = item_histories.Source(random, time.time_ns() // 1000 + HOUR)
 
     def start() -> Accounts:
-        accounts.start(source.epoch, from_horizon=True, max_bad_share=1.0)
+        accounts.start(source.epoch, is_streaming=True, max_bad_share=1.0)
         return accounts
 
     writers = Writers(random, cut, start)

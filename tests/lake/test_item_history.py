@@ -1,7 +1,7 @@
 """The change history of a DynamoDB table gives the table as of any instant, as its items were then.
 
-What the shipped job makes of stream and exports, by Glue's way and by the Kinesis API's, is held against a replay of
-the source's own log, which knows nothing of decoders, orders or Hudi.
+What the shipped job makes of stream and exports is held against a replay of the source's own log, which knows nothing
+of decoders, orders or Hudi.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import datetime as dt
 import email.utils
 import itertools
 import json
-import runpy
 import threading
 import time
 import uuid
@@ -32,22 +31,23 @@ import boto3
 import duckdb
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from headwater.commands.backfill import load
 from headwater.contract.masks import KEY_FIELD
 from headwater.contract.model import HMAC, Column, Contract, History, Mask, lake_tables
 from headwater.contract.types import parse_type
-from headwater.lake.base.idle_pause import IdlePause
 from headwater.lake.base.lease import Leases
 from headwater.lake.base.quarantine import Quarantine
 from headwater.lake.decoding.left_out import LeftOut
+from headwater.lake.job import entry
+from headwater.lake.job.entry import TableWork
 from headwater.lake.job.loop import Job
+from headwater.lake.job.streamed_source import StreamedSource
 from headwater.lake.requests import backfill_requests, replay_requests
 from headwater.lake.requests.protocol import DONE, REFUSED, RUNNING, Requests, Status
 from headwater.lake.requests.replay_requests import Choice
 from headwater.lake.sources.scanned_export import export_table
-from headwater.paths import ROOT
 from headwater.verify import compare, read_lake
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.verify.forms import Row
@@ -58,7 +58,6 @@ from tests.kinesis_api import ARN, Kinesis
 from tests.lake.accounts import ARN as TABLE_ARN
 from tests.lake.accounts import MASK_KEY, SOURCE, Accounts, change, item
 
-RAW = "$json$data_infer_schema$_temporary$"
 INSTANTS = 1000
 MILLISECOND, SECOND = 1_000, 10**6
 MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
@@ -185,14 +184,10 @@ def shard(id_: str) -> int:
 
 
 class Lake:
-    """The lake table of a DynamoDB table with a history, and the shipped job that writes both.
+    """The lake table of a DynamoDB table with a history, and the shipped job that writes both. Each ``run`` is a job of
+    its own, until it has done all there is."""
 
-    ``way`` is the job's ``--source``: ``glue``, with files in place of Glue's Kinesis source, or ``api``. Each ``run``
-    is a job of its own, until it has done all there is.
-    """
-
-    def __init__(self, spark: SparkSession, aws: AwsApi, folder: Path, way: str, keep_days: int = 60) -> None:
-        self.way = way
+    def __init__(self, spark: SparkSession, aws: AwsApi, keep_days: int = 60) -> None:
         self.kinesis = Kinesis(per_call=40)
         for number in range(SHARDS):
             self.kinesis.open(f"shard-{number}")
@@ -211,35 +206,23 @@ class Lake:
                 "StorageDescriptor": {"Location": f"{self.accounts.lake}/{history.table}", "Columns": []},
             },
         )
-        self._spark = spark
-        self._folder = folder
-        self._files = itertools.count()
         self.options: list[str] = []
-        (folder / "records").mkdir()
 
     def stream(self, records: Sequence[tuple[str, str]]) -> None:
-        """Let records come, each with its item's id: to Glue as one batch, to the API in batches of a shard's."""
-        if self.way == "glue":
-            file = self._folder / "records" / f"{next(self._files):04d}.txt"
-            file.write_text("".join(f"{text}\n" for _, text in records))
-            return
+        """Let records come, each with its item's id."""
         for id_, text in records:
             self.kinesis.put(f"shard-{shard(id_)}", text)
 
     def run(self) -> None:
         """Let a new job do all there is for both tables."""
-        with self._job() as (script, job, options):
-            if self.way == "api":
-                script["write"](job, options)
-            else:
-                work = {each.table: partial(script["_table_work"], job, each, options) for each in self.tables}
-                script["follow"](job, work, self._records, options)
+        with self._job() as (job, options):
+            entry.write(StreamedSource(), job, options)
 
     @contextmanager
-    def history_work(self) -> Iterator[Any]:
+    def history_work(self) -> Iterator[TableWork]:
         """What a new job does for the history, to be done part by part."""
-        with self._job() as (script, job, options):
-            yield script["_table_work"](job, self.tables[1], options)
+        with self._job() as (job, options):
+            yield entry.table_work(StreamedSource(), job, self.tables[1], options)
             job.writers[self.tables[1].table].close()
 
     def expire(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,26 +234,20 @@ class Lake:
                     work.upkeep.do_next()
 
     @contextmanager
-    def _job(self) -> Iterator[tuple[dict[str, Any], Job, argparse.Namespace]]:
-        script = runpy.run_path(str(ROOT / "glue_scripts" / "write_hudi.py"))
+    def _job(self) -> Iterator[tuple[Job, argparse.Namespace]]:
         names = [each.table for each in self.tables]
-        by_table = {"stream-arn": ARN, "source-table": SOURCE, "checkpoint": "none"}
+        by_table = {"stream-arn": ARN, "source-table": SOURCE}
         argv = [f"--{name}={','.join(f'{table}={value}' for table in names)}" for name, value in by_table.items()]
-        argv += [f"--lake={self.accounts.lake}", "--database=lake", "--contract=none", "--once", f"--source={self.way}"]
+        argv += [f"--lake={self.accounts.lake}", "--database=lake", "--contract=none", "--once"]
         argv += ["--tombstone-days=1", *self.options]
-        options = script["arguments"](argv)
-        options.checkpoint = {table: str(self._folder / "checkpoints" / table) for table in names}
+        options = StreamedSource().arguments(argv)
         leases = Leases(self.accounts.s3, f"{self.accounts.lake}/_leases", "test", 3600.0, threading.Event())
         job = replace(self.accounts.job(options), contracts=self.tables, leases=leases)
         try:
             # Each data file of an export is a commit of its own.
-            yield script, replace(job, settings=replace(job.settings, batch_bytes=1)), options
+            yield replace(job, settings=replace(job.settings, batch_bytes=1)), options
         finally:
             leases.release()
-
-    def _records(self, table: Any) -> DataFrame:
-        stream = self._spark.readStream.option("maxFilesPerTrigger", 1)
-        return stream.text(str(self._folder / "records")).withColumnRenamed("value", RAW)
 
     def requests(self) -> list[Requests]:
         """The requests to the writers of the table and of its history."""
@@ -315,7 +292,6 @@ def streaming_since(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> int:
     since = (time.time_ns() // 1000 - 30 * DAY) // SECOND * SECOND
     clock = SimpleNamespace(time_ns=lambda: since * 1000)
     monkeypatch.setattr("headwater.lake.base.progress.time", clock)
-    monkeypatch.setattr("headwater.lake.base.idle_pause.REQUESTS_PAUSE", IdlePause(0, 0))
     monkeypatch.setattr("headwater.lake.requests.protocol.POLL_SECONDS", 0.1)
     return since
 
@@ -326,8 +302,8 @@ def kept(
 ) -> Callable[..., Lake]:
     """What makes the lake table and its history."""
 
-    def make(way: str, keep_days: int = 60) -> Lake:
-        lake = Lake(spark, aws_api, tmp_path, way, keep_days)
+    def make(keep_days: int = 60) -> Lake:
+        lake = Lake(spark, aws_api, keep_days)
         client = boto3.client
         monkeypatch.setattr(
             boto3, "client", lambda name, **more: lake.kinesis if name == "kinesis" else client(name, **more)
@@ -385,7 +361,7 @@ def assert_versions(analyst: Analyst, source: Source) -> None:
         assert (month, name) != following[1:3] or following[5] == "r" or until != following[3]
 
 
-def assert_between(analyst: Analyst, source: Source, after: dt.datetime, last: dt.datetime, *, repeated: bool) -> None:
+def assert_between(analyst: Analyst, source: Source, after: dt.datetime, last: dt.datetime) -> None:
     """The changes between two instants are those in the source's log, each item's in their order."""
     found = analyst.asks("accounts_changes_between", after, last)
     assert [row["changed_at"] for row in found] == sorted(row["changed_at"] for row in found)
@@ -396,18 +372,17 @@ def assert_between(analyst: Analyst, source: Source, after: dt.datetime, last: d
         if after < instant_of(logged.at) <= last
     ]
     by_item = partial(sorted, key=itemgetter(0))
-    shown_changes = by_item(changes)
-    assert ([each for each, _ in itertools.groupby(shown_changes)] if repeated else shown_changes) == by_item(expected)
+    assert by_item(changes) == by_item(expected)
 
 
 @pytest.mark.parametrize(
-    ("way", "seed", "unit", "ties", "early"),
-    [("glue", 1, 1, False, True), ("api", 2, MILLISECOND, True, False)],
+    ("seed", "unit", "ties", "early"),
+    [(1, 1, False, True), (2, MILLISECOND, True, False)],
 )
 def test_the_table_as_of_any_instant_is_as_its_source_was(
-    kept: Callable[..., Lake], streaming_since: int, way: str, seed: int, unit: int, ties: bool, early: bool
+    kept: Callable[..., Lake], streaming_since: int, seed: int, unit: int, ties: bool, early: bool
 ) -> None:
-    lake = kept(way)
+    lake = kept()
     source = Source(Random(seed), streaming_since - DAY, unit, ties)
     for _ in range(10):
         source.happens()
@@ -428,28 +403,25 @@ def test_the_table_as_of_any_instant_is_as_its_source_was(
     for number, part in enumerate(parts):
         if number == (0 if early else len(parts) - 1):
             lake.ask(uri)
-        # After a crash a batch comes again, with more records than before.
-        lake.stream(parts[number - 1][-20:] + part if number and way == "glue" else part)
+        lake.stream(part)
         lake.run()
     assert [status.state for status in lake.answers(uri)] == [DONE, DONE]
     assert lake.alive() == source.as_of(instant_of(source.now))
     analyst = lake.analyst()
     begins, until = analyst.span()
     assert begins == exported
-    # Of Glue's records nobody knows the shard.
-    assert until == (instant_of(source.now) if way == "glue" else complete_until(source.log[unseen:]))
+    assert until == complete_until(source.log[unseen:])
     assert_as_of(analyst, source, begins)
     assert_versions(analyst, source)
     for after, last in itertools.pairwise(instants(source, begins)[::50]):
-        # What is repeated with a sequence number of its own is there twice.
-        assert_between(analyst, source, after, last, repeated=way == "api")
+        assert_between(analyst, source, after, last)
 
 
 @pytest.mark.parametrize("loaded", ["before the changes after it", "after them"])
 def test_a_backfill_begins_a_history_at_the_time_of_its_export(
     kept: Callable[..., Lake], streaming_since: int, loaded: str
 ) -> None:
-    lake = kept("api")
+    lake = kept()
     source = Source(Random(4), streaming_since - DAY)
     for id_ in ("changed", "during", "early", "goes", "untouched"):
         source.put(id_)
@@ -510,7 +482,7 @@ def test_a_backfill_begins_a_history_at_the_time_of_its_export(
 
 
 def test_half_an_export_begins_no_history(kept: Callable[..., Lake], streaming_since: int) -> None:
-    lake = kept("api")
+    lake = kept()
     source = Source(Random(5), streaming_since + HOUR)
     source.put("a")
     lake.stream(source.take())
@@ -534,7 +506,7 @@ def test_half_an_export_begins_no_history(kept: Callable[..., Lake], streaming_s
 def test_an_older_export_after_a_newer_one_has_the_history_begin_earlier(
     kept: Callable[..., Lake], streaming_since: int
 ) -> None:
-    lake = kept("api")
+    lake = kept()
     source = Source(Random(6), streaming_since - DAY)
     for _ in range(10):
         source.happens()
@@ -569,7 +541,7 @@ def test_an_older_export_after_a_newer_one_has_the_history_begin_earlier(
 def test_an_instant_is_refused_of_which_changes_have_expired(
     kept: Callable[..., Lake], streaming_since: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = kept("api", keep_days=20)
+    lake = kept(keep_days=20)
     source = Source(Random(8), streaming_since - DAY)
     for _ in range(10):
         source.happens()
@@ -604,7 +576,7 @@ def test_an_instant_is_refused_of_which_changes_have_expired(
 def test_what_is_older_than_an_expired_delete_does_not_come_back(
     kept: Callable[..., Lake], streaming_since: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = kept("api", keep_days=20)
+    lake = kept(keep_days=20)
     source = Source(Random(9), streaming_since + HOUR)
     source.put("gone")
     source.put("stays")
@@ -672,11 +644,10 @@ class Given(DynamoDbTable):
         return map(self.row, self._items)
 
 
-@pytest.mark.parametrize("way", ["glue", "api"])
 def test_an_attribute_without_maps_to_what_is_hidden_is_nowhere(
-    kept: Callable[..., Lake], streaming_since: int, aws_api: AwsApi, way: str
+    kept: Callable[..., Lake], streaming_since: int, aws_api: AwsApi
 ) -> None:
-    lake = kept(way)
+    lake = kept()
     secret, key = f"mask-{uuid.uuid4().hex[:8]}", json.dumps({KEY_FIELD: MASK_KEY.decode()})
     aws_api.client("secretsmanager").create_secret(Name=secret, SecretString=key)
     lake.options = [f"--mask-secret={secret}"]
@@ -747,7 +718,7 @@ def test_an_attribute_without_maps_to_what_is_hidden_is_nowhere(
 def test_what_happens_while_a_table_is_scanned_counts_from_when_it_happened(
     kept: Callable[..., Lake], streaming_since: int
 ) -> None:
-    lake = kept("api")
+    lake = kept()
     source = Source(Random(10), streaming_since + HOUR)
     for id_ in ("a first", "changed", "goes", "stays"):
         source.put(id_)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import runpy
 import time
 import uuid
 from collections.abc import Callable
@@ -17,11 +16,13 @@ from headwater.contract.masks import masked
 from headwater.contract.model import HMAC, KEEP, QUARANTINE, Contract, Mask
 from headwater.contract.types import parse_type
 from headwater.lake.base.quarantine import Quarantine
+from headwater.lake.job import entry
+from headwater.lake.job.entry import TableWork
+from headwater.lake.job.landed_source import LandedSource
 from headwater.lake.job.loop import Job
+from headwater.lake.job.streamed_source import StreamedSource
 from headwater.lake.requests.protocol import DONE, Requests, Status
 from headwater.lake.requests.replay_requests import Choice, ask
-from headwater.lake.sources.kinesis import LATEST
-from headwater.paths import ROOT
 from rig.local.aws import AwsApi
 from tests.lake.accounts import MASK_KEY, SOURCE, Accounts, change, item
 from tests.lake.pipeline import Pipeline, account, event
@@ -67,37 +68,32 @@ def step_options(
         landing_days=landing_days,
         file_version_hours=file_version_hours,
         await_backfill=await_backfill,
+        once=False,
     )
 
 
 def step_work(job: Job, contract: Contract) -> Callable[[], bool]:
     """What an EMR step does for one of its job's tables."""
-    script = runpy.run_path(str(ROOT / "emr_steps" / "write_hudi.py"))
-    commit_next: Callable[[], bool] = script["table_work"](job, contract, job.options)
-    return commit_next
+    return entry.table_work(LandedSource(), job, contract, job.options).commit_next
 
 
-def key_value(accounts: Accounts, epoch: int = 1, tombstone_days: float | None = None) -> Any:
+def key_value(accounts: Accounts, epoch: int = 1, tombstone_days: float | None = None) -> TableWork:
     """What a new Glue job does for the table."""
     options = key_value_options(accounts, tombstone_days)
     return stream_work(accounts.job(options, epoch), accounts, options)
 
 
-def stream_work(job: Job, accounts: Accounts, options: argparse.Namespace) -> Any:
+def stream_work(job: Job, accounts: Accounts, options: argparse.Namespace) -> TableWork:
     """What a Glue job does for its table."""
-    script = runpy.run_path(str(ROOT / "glue_scripts" / "write_hudi.py"))
-    return script["_table_work"](job, accounts.contract, options)
+    return entry.table_work(StreamedSource(), job, accounts.contract, options)
 
 
-def key_value_options(
-    accounts: Accounts, tombstone_days: float | None = None, starting_position: str = LATEST
-) -> argparse.Namespace:
+def key_value_options(accounts: Accounts, tombstone_days: float | None = None) -> argparse.Namespace:
     return argparse.Namespace(
         lake=accounts.lake,
-        starting_position=starting_position,
         source_table={"accounts": SOURCE},
         stream_arn={"accounts": "arn"},
-        checkpoint={},
+        window_seconds=0.0,
         tombstone_days=tombstone_days,
         file_version_hours=1.0,
     )
@@ -220,7 +216,7 @@ def test_what_is_masked_is_nowhere_in_the_lake_and_masked_once(
         {**item(id_, name="swordfish", balance=balance), "pin": {"S": "swordfish"}}
         for id_, balance in (("a", "1.5"), ("b", UNFIT))
     )
-    accounts.commit_frame([(change(START, None, streamed), "1"), (change(START + 1, None, unfit), "2")], 0)
+    accounts.commit([(change(START, None, streamed), "1"), (change(START + 1, None, unfit), "2")])
     exported_at = time.time_ns() // 1000 + 10**9  # after the stream's beginning, which is now
     accounts.load(accounts.export(exported_at, [streamed, unfit, item("c", name="swordfish")]))
     aside = Aside(accounts.s3, accounts.lake)

@@ -109,7 +109,7 @@ def test_a_purged_item_is_not_brought_back_by_a_late_record_or_an_older_export(
     assert [row["id"] for row in accounts.stored()] == ["b"]
 
     accounts.start()
-    accounts.commit_frame([(early, f"{0:056d}"), (change(START + 3 * SECOND, None, item("c")), f"{9:056d}")], 7)
+    accounts.commit([(early, f"{0:056d}"), (change(START + 3 * SECOND, None, item("c")), f"{9:056d}")])
     assert [row["id"] for row in accounts.stored()] == ["b", "c"]
     (reason,) = Aside(accounts.s3, accounts.lake).reasons()
     assert reason.startswith("_order: found")

@@ -70,7 +70,7 @@ def test_a_key_value_table_is_carried_on_by_a_raised_epoch_and_an_export(
     accounts = Accounts(spark, aws_api, prefix, contract, epoch=2)
     with pytest.raises(ValueError, match=r"layout of _order: found version 1, .* expected 2.*glue\.epoch"):
         accounts.start(epoch=1)
-    accounts.start(epoch=2, from_horizon=True)
+    accounts.start(epoch=2, is_streaming=True)
     gone, *kept = ITEMS
     exported: list[Item] = [{"id": {"S": id_}, "custName": {"S": name}} for id_, name in kept]
     accounts.load(accounts.export(time.time_ns() // 1000 + HOUR, exported))

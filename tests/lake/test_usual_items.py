@@ -16,7 +16,7 @@ from headwater.contract.model import QUARANTINE, Column, Contract, History, Mask
 from headwater.contract.reading import parse_contract, read_contract
 from headwater.contract.types import Type
 from headwater.lake.decoding.batches import IS_LEFT, HeldBatch, SpreadBatch
-from headwater.lake.decoding.decoded_frame import decoded_frame
+from headwater.lake.decoding.decoded_frame import decoded_frame, spread
 from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.decoding.late_changes import latest
 from headwater.lake.decoding.usual_items import StreamedRecord, UsualItems
@@ -354,9 +354,7 @@ def _by_jvm(
     usual = UsualItems(spark, contract, EPOCH, purged, TABLE, None)
     held = HeldBatch(spark, contract)
     usual.hold(records, held)
-    in_spark = usual.spread(records, 2).cache()
-    of_spark = spark.createDataFrame(list(records), "data binary, sequence string, position string")
-    assert sorted(texts(usual.frame(of_spark))) == sorted(texts(in_spark))
+    in_spark = usual.frame(spread(spark, records, 2)).cache()
     rows = texts(in_spark.where("_order IS NOT NULL"))
     is_left = in_spark.where(IS_LEFT)
     left = [row["_raw"] for row in is_left.select("_raw").collect()]
@@ -411,5 +409,5 @@ def test_none_of_the_samples_usual_changes_is_left(spark: SparkSession) -> None:
         image = {"Keys": key, "NewImage": maker.item(key), "SizeBytes": 1}
         change = {"eventID": f"{number}", "eventName": "INSERT", "dynamodb": image}
         records.append((kinesis_data(change, TABLE, 1_700_000_000_000).encode(), f"{number}", f"s/{number}"))
-    left = UsualItems(spark, contract, EPOCH, "", TABLE, None).spread(records, 1).where(IS_LEFT)
+    left = UsualItems(spark, contract, EPOCH, "", TABLE, None).frame(spread(spark, records, 1)).where(IS_LEFT)
     assert left.count() < 25

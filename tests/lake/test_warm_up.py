@@ -15,7 +15,7 @@ from headwater.lake.job.loop import Job, parser
 from headwater.lake.table.hudi_table import HudiTable
 from tests.lake.pipeline import BUCKET, Pipeline
 
-WARM_UPS = [landed_warm_up.warm_up, streamed_warm_up.of_api, streamed_warm_up.of_glue]
+WARM_UPS = [landed_warm_up.warm_up, streamed_warm_up.warm_up]
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_warm_up_commits_its_changes_and_leaves_nothing(
     closed = HudiTable.close
     with monkeypatch.context() as patch:
         patch.setattr(HudiTable, "close", close)
-        for name in ("insert", "upsert") if warm is streamed_warm_up.of_glue else ("insert", "upsert", "upsert_few"):
+        for name in ("insert", "upsert", "upsert_few"):
             patch.setattr(HudiTable, name, by_spark)
         warm(job)
     assert written[-2] == 50

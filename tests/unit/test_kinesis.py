@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.lake.sources.kinesis import LATEST, NOTHING_READ, READ_TO_END, TRIM_HORIZON, KinesisStream, ShardGone
+from headwater.lake.sources.kinesis import NOTHING_READ, READ_TO_END, KinesisStream, ShardGone
 from tests.kinesis_api import ARN, SHARDS_PER_PAGE, Kinesis
 
 MOST = 10**6
 
 
-def reader(kinesis: Kinesis, start: str = TRIM_HORIZON) -> KinesisStream:
-    return KinesisStream(kinesis, ARN, start)
+def reader(kinesis: Kinesis) -> KinesisStream:
+    return KinesisStream(kinesis, ARN)
 
 
 def once(stream: KinesisStream, cursor: dict[str, int], most: int = MOST) -> tuple[list[str], dict[str, int]]:
@@ -43,16 +43,34 @@ def test_a_record_tells_its_shard_and_sequence_number_and_moves_the_cursor() -> 
 
 
 def test_a_new_reader_goes_on_after_the_cursor_and_the_same_one_where_it_was() -> None:
-    kinesis = Kinesis(per_call=2)
+    kinesis = Kinesis()
     kinesis.open("shard-0")
-    kinesis.put("shard-0", "a", "b", "c")
+    kinesis.put("shard-0", "a", "b")
     first = reader(kinesis)
     texts, cursor = once(first, {})
     assert texts == ["a", "b"]
+    kinesis.put("shard-0", "c")
     assert once(reader(kinesis), cursor)[0] == ["c"]
-    before = len(kinesis.asked("get_shard_iterator"))
+    kinesis.calls.clear()
     assert once(first, cursor)[0] == ["c"]
-    assert len(kinesis.asked("get_shard_iterator")) == before, "an iterator that follows costs no call of its own"
+    assert [name for name, _ in kinesis.calls] == ["get_records"], "neither an iterator nor a listing of its own"
+
+
+def test_what_was_read_and_not_committed_is_read_again() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a")
+    stream = reader(kinesis)
+    assert once(stream, {})[0] == ["a"]
+    assert once(stream, {})[0] == ["a"]
+
+
+def test_a_shard_is_read_to_the_streams_end_however_few_records_a_call_gives() -> None:
+    kinesis = Kinesis(per_call=2)
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a", "b", "c", "d", "e")
+    assert once(reader(kinesis), {})[0] == ["a", "b", "c", "d", "e"]
+    assert len(kinesis.asked("get_records")) == 3
 
 
 def test_a_silent_shard_is_noted_and_read_from_its_beginning_later() -> None:
@@ -61,7 +79,7 @@ def test_a_silent_shard_is_noted_and_read_from_its_beginning_later() -> None:
     texts, cursor = once(reader(kinesis), {})
     assert (texts, cursor) == ([], {"accounts/shard-0": NOTHING_READ})
     kinesis.put("shard-0", "a")
-    texts, cursor = once(reader(kinesis, LATEST), cursor)
+    texts, cursor = once(reader(kinesis), cursor)
     assert texts == ["a"]
     assert once(reader(kinesis), cursor) == ([], cursor)
 
@@ -75,7 +93,7 @@ def test_a_shard_of_a_split_waits_until_its_parent_is_read_to_its_end() -> None:
     kinesis.put("shard-1", "d")
     kinesis.put("shard-2", "e")
     stream = reader(kinesis)
-    texts, cursor = once(stream, {})
+    texts, cursor = once(stream, {}, most=1)
     assert (texts, set(cursor)) == (["a", "b"], {"accounts/shard-0"})
     texts, cursor = once(stream, cursor)
     assert texts == ["c", "d", "e"]
@@ -93,7 +111,7 @@ def test_a_merged_shard_waits_for_both_of_its_parents(slow: str) -> None:
     kinesis.open("shard-2", "shard-0", "shard-1")
     kinesis.put("shard-2", "e")
     stream = reader(kinesis)
-    texts, cursor = once(stream, {})
+    texts, cursor = once(stream, {}, most=2)
     assert "e" not in texts
     texts += drained(stream, cursor)[0]
     assert sorted(texts) == ["a", "b", "c", "d", "e"]
@@ -185,54 +203,52 @@ def test_an_expired_iterator_is_replaced_after_the_cursor() -> None:
 
 
 def test_an_iterator_that_expires_before_the_first_record_begins_at_the_start_again() -> None:
-    for start, expected in ((TRIM_HORIZON, ["a"]), (LATEST, [])):
-        kinesis = Kinesis()
-        kinesis.open("shard-0")
-        stream = reader(kinesis, start)
-        once(stream, {})
-        kinesis.put("shard-0", "a")
-        kinesis.expire_iterators()
-        assert once(stream, {})[0] == expected
-
-
-def test_the_latest_position_leaves_out_what_was_there_before() -> None:
     kinesis = Kinesis()
     kinesis.open("shard-0")
-    kinesis.put("shard-0", "old")
-    stream = reader(kinesis, LATEST)
-    assert once(stream, {})[0] == []
-    kinesis.put("shard-0", "new")
-    assert once(stream, {})[0] == ["new"]
+    stream = reader(kinesis)
+    once(stream, {})
+    kinesis.put("shard-0", "a")
+    kinesis.expire_iterators()
+    assert once(stream, {})[0] == ["a"]
 
 
-@pytest.mark.parametrize("committed", [True, False])
-def test_shards_of_a_later_reshard_are_read_from_their_beginning_also_where_reading_began_at_the_latest(
-    committed: bool,
-) -> None:
+def test_shards_of_a_later_reshard_are_read_although_no_commit_knows_their_parent() -> None:
     kinesis = Kinesis()
     kinesis.open("shard-0")
-    stream = reader(kinesis, LATEST)
-    cursor = once(stream, {})[1]
-    if committed:
-        kinesis.put("shard-0", "a")
-        texts, cursor = once(stream, cursor)
-        assert texts == ["a"]
+    stream = reader(kinesis)
+    once(stream, {})
     kinesis.open("shard-1", "shard-0")
     kinesis.open("shard-2", "shard-0")
+    assert once(stream, {})[0] == []
     kinesis.put("shard-1", "b")
     kinesis.put("shard-2", "c")
     # The caller keeps the cursor in its commits, and what holds no record makes none.
-    assert once(stream, cursor if committed else {})[0] == ["b", "c"]
+    assert once(stream, {})[0] == ["b", "c"]
 
 
-def test_a_read_ends_with_the_shard_that_reaches_the_bytes() -> None:
-    kinesis = Kinesis()
-    for number, texts in enumerate((("a", "bb"), ("ccc",), ("d",))):
+def test_a_read_ends_when_its_bytes_are_reached_in_all_shards_together() -> None:
+    kinesis = Kinesis(per_call=1)
+    for number, texts in enumerate((("a", "bb", "c"), ("ccc",), ("d",))):
         kinesis.open(f"shard-{number}")
         kinesis.put(f"shard-{number}", *texts)
     stream = reader(kinesis)
     texts_read, cursor = once(stream, {}, most=4)
-    assert texts_read == ["a", "bb", "ccc"]
-    assert set(cursor) == {"accounts/shard-0", "accounts/shard-1"}
-    assert once(reader(kinesis), {}, most=3)[0] == ["a", "bb"]
-    assert once(stream, cursor)[0] == ["d"]
+    assert texts_read == ["a", "ccc", "d"]
+    assert once(stream, cursor)[0] == ["bb", "c"]
+
+
+def test_ranges_begin_at_the_cursor_in_the_shards_that_are_due() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.open("shard-1")
+    kinesis.put("shard-0", "a", "b")
+    kinesis.open("shard-2", "shard-1")
+    stream = reader(kinesis)
+    cursor = {"accounts/shard-0": 10**55 + 1}
+    ranges = stream.ranges(cursor)
+    assert [(part.source, part.after) for part in ranges] == [
+        ("accounts/shard-0", 10**55 + 1),
+        ("accounts/shard-1", NOTHING_READ),
+    ]
+    ranges = stream.ranges({**cursor, "accounts/shard-1": READ_TO_END})
+    assert [part.shard for part in ranges] == ["shard-0", "shard-2"]

@@ -24,7 +24,3 @@ class IdlePause:
                 break
             pause *= 2
         return min(pause, self.longest)
-
-
-REQUESTS_PAUSE = IdlePause(first=5.0, longest=30.0)
-"""The pause of the Glue job between two looks for requests, in which it also sees a stream's failure."""

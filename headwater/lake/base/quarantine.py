@@ -85,8 +85,7 @@ class Quarantine:
         """Write records as one object and return its name; ``refused`` where they are a refused batch's sample.
 
         The name begins with ``batch`` and ends with a digest of the records: a repeated batch writes the same object
-        again, and a batch that has the number of an earlier one (a new checkpoint counts from 0) leaves that one's
-        object alone.
+        again, and another batch that begins with the same record leaves that object alone.
         """
         content = "".join(line + "\n" for line in sorted(entry.to_json() for entry in entries)).encode("utf-8")
         digest = hashlib.sha256(content).hexdigest()[:_DIGEST_DIGITS]

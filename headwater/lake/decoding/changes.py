@@ -69,14 +69,14 @@ class Identity:
             raise BadRecord(f"key: found null in {names}, expected values")
         return record_key(key)
 
-    def row(self, values: Sequence[Any], own: tuple[Any, ...]) -> tuple[Any, ...]:
+    def row(self, values: Sequence[Any], own: tuple[Any, ...], change: str | None = None) -> tuple[Any, ...]:
         """The row of these values, with the writer's own columns from ``_op`` on. In a history each change is a row of
-        the day it was made."""
+        the day it was made. ``change`` is the same if the change comes again; by default its order is."""
         key = self.record_key(values)
         if not self._is_history:
             return (*values, key, *own)
         order, source_time = own[1], own[2]
-        return (*values, _change_key(key, order), *own, _day(source_time))
+        return (*values, _change_key(key, change or order), *own, _day(source_time))
 
     def moved(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
         """Whether ``old`` and ``new`` have different places in the table: another key or another partition."""
@@ -186,9 +186,9 @@ def _row_of_no_key(
     return tuple(values.get(name) for name, _ in contract.lake_columns())
 
 
-def _change_key(key: str, order: str) -> str:
+def _change_key(key: str, change: str) -> str:
     """The record key of a change of the row with that key."""
-    return _hashable(f'{key[:-1]}{"" if key == _NO_KEY else ","}"{order}"]')
+    return _hashable(f'{key[:-1]}{"" if key == _NO_KEY else ","}"{change}"]')
 
 
 def _day(source_time: dt.datetime) -> str:

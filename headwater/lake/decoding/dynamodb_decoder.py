@@ -79,6 +79,7 @@ class DynamoDecoder:
         self._epoch = epoch_digits(epoch)
         self._refuses = contract.on_unfit == QUARANTINE
         self._identity = Identity(contract)
+        self._is_history = contract.is_history
         self._columns = _Columns(contract)
         self._left_out = LeftOut(contract, mask_key)
         self._take_apart = msgspec.json.Decoder(_record_type(self._columns)).decode
@@ -157,40 +158,46 @@ class DynamoDecoder:
         micros = _micros(change.ApproximateCreationDateTime, change.ApproximateCreationDateTimePrecision)
         tie = _event_digits(record.eventID) if sequence is None else _sequence_digits(sequence)
         order = _order(self._epoch, micros, _CHANGED, tie)
+        # A repeated record has another sequence number, and the same eventID.
+        change_id = _order(self._epoch, micros, _CHANGED, _event_digits(record.eventID)) if self._is_history else None
         tail = (op, order, moment(micros), position or f"event/{record.eventID}")
         partition = self._columns.partition
         if partition and op != "c" and change.OldImage is None:
             raise BadRecord(f"{record.eventName} without OldImage: it would tell the partition")
         if op == "d":
             by = "ttl" if _is_time_to_live(record.userIdentity) else "client"
-            return Decoded((self._tombstone(self._columns.place(change), tail, by),))
+            return Decoded((self._tombstone(self._columns.place(change), tail, by, change_id),))
         image = change.NewImage
         try:
             if image is None:
                 raise BadRecord(f"{record.eventName} without NewImage")
             image, lost = self._left_out.of_image(image)
-            row = self._row(image, lost, tail)
+            row = self._row(image, lost, tail, change_id)
         except DEFECTS as error:
             if op != "u":
                 raise
-            buried = self._tombstone(self._columns.place(change), tail, None)
+            buried = self._tombstone(self._columns.place(change), tail, None, change_id)
             raise BadRecord(str(_bad(error)), buried=(buried,)) from None
         if op == "u" and any(_member(change.OldImage, column) != image.get(column.name) for column in partition):
             old = self._columns.place(change)
             if self._identity.moved(old, row):
                 # Nobody deleted the item; only its copy there goes.
-                return Decoded((row, self._tombstone(old, tail, None)), left_out=len(lost))
+                return Decoded((row, self._tombstone(old, tail, None, change_id)), left_out=len(lost))
         return Decoded((row,), left_out=len(lost))
 
-    def _row(self, image: _Image, lost: Sequence[str], tail: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _row(
+        self, image: _Image, lost: Sequence[str], tail: tuple[Any, ...], change_id: str | None = None
+    ) -> tuple[Any, ...]:
         values, rest, unfit_columns = self._columns.read(image, lost)
         if unfit_columns and self._refuses:
             raise BadRecord("; ".join(unfit_columns.values()))
         names = sorted(unfit_columns) if unfit_columns else None
-        return self._identity.row(values, (*tail, False, None, rest, names))
+        return self._identity.row(values, (*tail, False, None, rest, names), change_id)
 
-    def _tombstone(self, values: list[Any], tail: tuple[Any, ...], deleted_by: str | None) -> tuple[Any, ...]:
-        return self._identity.row(values, (*tail, True, deleted_by, None, None))
+    def _tombstone(
+        self, values: list[Any], tail: tuple[Any, ...], deleted_by: str | None, change_id: str | None = None
+    ) -> tuple[Any, ...]:
+        return self._identity.row(values, (*tail, True, deleted_by, None, None), change_id)
 
 
 # --- Order ------------------------------------------------------------------------------------------------------------
@@ -229,7 +236,7 @@ def _sequence_digits(sequence: str) -> str:
 def _event_digits(event_id: Any) -> str:
     """Digits that are the same for each repetition of an event, and others for another event."""
     if not isinstance(event_id, str) or not event_id:
-        raise BadRecord(f"eventID: found {event_id!r}, expected a text, because the source gives no sequence number")
+        raise BadRecord(f"eventID: found {event_id!r}, expected a text, because it tells a repeated record")
     digest = int.from_bytes(hashlib.sha256(event_id.encode()).digest(), "big")
     return f"{digest % 10**_TIE_DIGITS:0{_TIE_DIGITS}d}"
 

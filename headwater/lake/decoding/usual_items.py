@@ -26,7 +26,7 @@ from headwater.contract.types import Type
 from headwater.lake.base.jvm_classes import java_class, struct_type
 from headwater.lake.decoding.batches import HeldBatch
 from headwater.lake.decoding.changes import Identity, columns_tagged
-from headwater.lake.decoding.decoded_frame import decoded_frame, spread, tagged_ddl
+from headwater.lake.decoding.decoded_frame import decoded_frame, tagged_ddl
 from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.decoding.dynamodb_values import DOCUMENTS, TAGS_INSIDE
 from headwater.lake.decoding.exact_values import DAY_MICROS, FIRST_DAY, LAST_DAY, dotted
@@ -39,6 +39,7 @@ _LENGTHS = struct.Struct(">iii").pack
 
 StreamedRecord = tuple[bytes | None, str | None, str]
 """A record of a stream: its data, its sequence number, and its position."""
+_STORED = "data binary, sequence string, position string"
 
 
 class UsualItems:
@@ -73,19 +74,13 @@ class UsualItems:
         if left:
             held.add(_carefully(map(_record, left), *self._careful))
 
-    def spread(self, records: Sequence[StreamedRecord], parts: int) -> DataFrame:
-        """Records in the columns of ``columns_tagged``, spread over so many parts; what is left to ``careful_frame`` is
-        among them."""
+    def frame(self, records: RDD[StreamedRecord]) -> DataFrame:
+        """Return records in the columns of ``columns_tagged``, decoded where they are. What is left to
+        ``careful_frame`` is among them."""
         if not self._is_usual:
-            return self._carefully_decoded(spread(self._spark, records, parts))
-        with self._stored(records) as path:
-            return self._frame(self._decoder.decode(self._spark._jsparkSession, path, parts, self._type))
-
-    def frame(self, records: DataFrame) -> DataFrame:
-        """As ``spread``, of records that Spark has: data as bytes, sequence number and position."""
-        if not self._is_usual:
-            return self._carefully_decoded(records.rdd.map(_of_row))
-        return self._frame(self._decoder.decode(self._spark._jsparkSession, records._jdf, self._type))
+            return self._carefully_decoded(records)
+        stored = self._spark.createDataFrame(records, _STORED, verifySchema=False)
+        return DataFrame(self._decoder.decode(self._spark._jsparkSession, stored._jdf, self._type), self._spark)
 
     def careful_frame(self, left: DataFrame) -> DataFrame:
         """What ``dynamodb_decoder`` makes of the rows that are left to it."""
@@ -95,9 +90,6 @@ class UsualItems:
         careful = self._careful
         rows = records.mapPartitions(lambda part: _carefully(part, *careful))
         return decoded_frame(self._spark, self._contract, rows)
-
-    def _frame(self, frame: Any) -> DataFrame:
-        return DataFrame(frame, self._spark)
 
     @contextmanager
     def _stored(self, records: Iterable[StreamedRecord]) -> Iterator[str]:
@@ -130,11 +122,6 @@ def _record(raw: str) -> StreamedRecord:
     elif kept["data"] is not None:
         data = kept["data"].encode()
     return data, kept["sequence"], kept["position"]
-
-
-def _of_row(row: Any) -> StreamedRecord:
-    data, sequence, position = row
-    return None if data is None else bytes(data), sequence, position
 
 
 def _carefully(

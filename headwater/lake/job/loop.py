@@ -151,12 +151,11 @@ class Job:
         self,
         work: Mapping[str, Callable[[], CommitNext]],
         pause: IdlePause,
-        is_idle: Callable[[str], bool] = lambda table: True,
         warm_up: Callable[[Job], None] = lambda job: None,
     ) -> None:
         """Do the work of each table in a thread of its own until all of it is done (``--once``) or the job is told to
-        stop. ``work`` prepares it. A table without work is looked at again after ``pause``, and reported as idle where
-        ``is_idle`` says so: a silent table raises an alarm. When every table has been polled once, ``warm_up`` runs in
+        stop. ``work`` prepares it. A table without work is polled again after ``pause``, and reported as idle: a silent
+        table raises an alarm. When every table has been polled once, ``warm_up`` runs in
         a thread of its own, and the job reports that it is ready. Changes that wait are committed first.
 
         A table that fails rests and is prepared anew, alone: ``PASSING_PAUSE`` or ``LASTING_PAUSE``, with jitter. The
@@ -169,7 +168,7 @@ class Job:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table)
             while not self.stop.is_set():
                 try:
-                    self._work(table, prepare(), pause, is_idle, failures, polled[table])
+                    self._work(table, prepare(), pause, failures, polled[table])
                     if table in self.writers:
                         self.writers[table].settle()
                     return
@@ -226,7 +225,6 @@ class Job:
         table: str,
         commit_next: CommitNext,
         pause: IdlePause,
-        is_idle: Callable[[str], bool],
         failures: Failures,
         polled: threading.Event,
     ) -> None:
@@ -237,15 +235,14 @@ class Job:
         while not self.stop.is_set():
             worked = commit_next()
             polled.set()
-            idle = not worked and is_idle(table)
-            if (worked or idle) and failures.forget(table):
+            if failures.forget(table):
                 self.services.report({"event": "recovered", "table": table})
             if worked:
                 idle_looks = 0
                 continue
             if self.options.once:
                 return
-            if idle and self.clock() - reported >= _IDLE_REPORT_SECONDS:
+            if self.clock() - reported >= _IDLE_REPORT_SECONDS:
                 reported = self.clock()
                 self.services.report({"event": "idle", "table": table})
             idle_looks += 1

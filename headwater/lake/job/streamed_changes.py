@@ -4,72 +4,63 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from headwater.errors import UserError
 from headwater.lake.base.progress import Progress
 from headwater.lake.decoding.batches import HeldBatch, undecodable_passes
 from headwater.lake.decoding.usual_items import StreamedRecord, UsualItems
-from headwater.lake.sources.kinesis import KinesisStream
+from headwater.lake.sources.kinesis import KinesisStream, Record
+from headwater.lake.sources.shard_ranges import ReadRanges
 from headwater.lake.table.writer import TableWriter
 
-# How Glue's Kinesis source calls a record's data when it is told not to parse it, in some releases with a dot, and how
-# Spark's own sources do.
-_DATA = ("$json$data_infer_schema$_temporary$", "$json$data_infer_schema$.temporary$", "data")
-# A batch whose records have so many bytes at most is held in the driver.
-_HELD_BYTES = 8 * 1024 * 1024
-_SEQUENCE = "sequenceNumber"
-_SHARD = "shardId"
+_DRIVER_BYTES = 8 * 1024 * 1024
+"""The most bytes of records that the driver decodes for one commit. Executors read and decode larger backlogs."""
 
 
 class StreamedChanges:
-    """Hands the records of a stream to the writer of their table. ``source_table`` is the DynamoDB table's name. Every
-    commit notes when streaming began, where that is not known yet."""
+    """Hands the records of a stream to ``writer``, that of their table. ``source_table`` is the DynamoDB table's
+    name."""
 
-    def __init__(self, writer: TableWriter, source_table: str) -> None:
+    def __init__(self, writer: TableWriter, stream: KinesisStream, source_table: str) -> None:
         self._writer = writer
+        self._stream = stream
         self._source_table = source_table
+        self._is_behind = False
         self._usual: tuple[tuple[int, str], UsualItems] | None = None
 
-    def commit_read(self, stream: KinesisStream) -> bool:
-        """Commit what the stream holds after the last commit, and say whether there was anything."""
-        settings = self._writer.settings
-        records, cursor = stream.read(self._writer.progress.cursor, settings.batch_bytes)
-        if not records:
-            self._writer.maintain()
-            return False
+    def commit_next(self) -> bool:
+        """Commit what the stream holds after the last commit, and say whether there was anything. Raises ShardGone."""
+        worked = self._is_behind or self._commit_in_driver()
+        if self._is_behind:
+            self._commit_by_executors()
+        self._writer.maintain()
+        return worked
 
-        def advance(last: Progress) -> Progress:
-            return replace(last, cursor=cursor).with_streaming_start()
-
-        streamed: list[StreamedRecord] = [
-            (record.data, record.sequence, f"{record.shard}/{record.sequence}") for record in records
-        ]
-        name = f"{records[0].shard}-{records[0].sequence}"
-        usual = self._decoder()
-        if sum(len(record.data) for record in records) > _HELD_BYTES:
-            batch = usual.spread(streamed, settings.parallelism)
-            self._writer.commit(batch, name, advance, usual.careful_frame)
-        else:
+    def _commit_in_driver(self) -> bool:
+        """Commit a batch that the driver reads and decodes. A larger one is left to the executors. Says whether there
+        was any record."""
+        records, cursor = self._stream.read(self._writer.progress.cursor, _DRIVER_BYTES)
+        if sum(len(record.data) for record in records) > _DRIVER_BYTES:
+            self._is_behind = True
+        elif records:
             held = HeldBatch(self._writer.spark, self._writer.contract)
             with undecodable_passes(self._writer.contract):
-                usual.hold(streamed, held)
-            self._writer.commit_held(held, name, advance)
-        self._writer.maintain()
-        return True
+                self._decoder().hold([_streamed(record) for record in records], held)
+            name = f"{records[0].shard}-{records[0].sequence}"
+            self._writer.commit_held(held, name, lambda last: replace(last, cursor=cursor))
+        return bool(records)
 
-    def maintain(self) -> None:
-        """As ``TableWriter.maintain`` does; ``commit_read`` does it too, and ``commit_frame`` does not."""
-        self._writer.maintain()
-
-    def commit_frame(self, frame: DataFrame, batch_id: int) -> None:
-        """Commit one micro-batch of Structured Streaming. A batch that is repeated after a failure, even with more
-        records than before, changes nothing that was already applied: the order of changes decides, never the batch."""
+    def _commit_by_executors(self) -> None:
+        """Commit a batch that executors read and decode, each task a range of one shard."""
+        settings, last = self._writer.settings, self._writer.progress.cursor
+        ranges = self._stream.ranges(last)
+        read = ReadRanges(self._writer.spark, ranges, settings.batch_bytes // len(ranges))
         usual = self._decoder()
-        batch = usual.frame(frame.select(*_columns(frame)))
-        name = f"batch-{batch_id:020d}"
-        self._writer.commit(batch, name, Progress.with_streaming_start, usual.careful_frame)
+
+        def advance(last: Progress) -> Progress:
+            return replace(last, cursor={**last.cursor, **read.cursor})
+
+        name = f"{ranges[0].shard}-{ranges[0].after}"
+        self._writer.commit(usual.frame(read.records.map(_streamed)), name, advance, usual.careful_frame)
+        self._is_behind = read.is_behind
 
     def _decoder(self) -> UsualItems:
         """The decoder for the progress as it is."""
@@ -81,15 +72,5 @@ class StreamedChanges:
         return self._usual[1]
 
 
-def _columns(frame: DataFrame) -> tuple[Column, Column, Column]:
-    """Data in bytes, sequence number (null where the source has none) and position of a micro-batch's records. Raises
-    UserError."""
-    names = [name for name in _DATA if name in frame.columns]
-    if not names:
-        raise UserError(f"Kinesis source: found the columns {', '.join(frame.columns)}, expected {' or '.join(_DATA)}")
-
-    def text(name: str) -> Column:
-        return F.col(name).cast("string") if name in frame.columns else F.lit(None).cast("string")
-
-    position = F.concat_ws("/", text(_SHARD), text(_SEQUENCE))
-    return F.col(f"`{names[0]}`").cast("binary"), text(_SEQUENCE).alias("sequence"), position.alias("position")
+def _streamed(record: Record) -> StreamedRecord:
+    return record.data, record.sequence, f"{record.shard}/{record.sequence}"

@@ -9,7 +9,7 @@ from headwater.contract.model import DYNAMODB
 from headwater.lake.job.loop import Job
 from headwater.lake.job.streamed_changes import StreamedChanges
 from headwater.lake.job.warm_up import KEYS, TABLE, Scratch, commit_batches, scratch_contract
-from headwater.lake.sources.kinesis import TRIM_HORIZON, KinesisStream, Record
+from headwater.lake.sources.kinesis import KinesisStream, Record
 
 _CONTRACT = scratch_contract(
     DYNAMODB,
@@ -24,22 +24,11 @@ _CONTRACT = scratch_contract(
 )
 
 
-def of_api(running: Job) -> None:
-    """Warm up a job that reads streams through the Kinesis API. Raises as ``commit_batches`` does."""
+def warm_up(running: Job) -> None:
+    """Warm up a job that reads streams. Raises as ``commit_batches`` does."""
 
     def commit(scratch: Scratch, number: int) -> None:
-        StreamedChanges(scratch.writer, TABLE).commit_read(_Stream(number))
-
-    commit_batches(running, _CONTRACT, commit)
-
-
-def of_glue(running: Job) -> None:
-    """Warm up a job that gets micro-batches of Structured Streaming. Raises as ``commit_batches`` does."""
-
-    def commit(scratch: Scratch, number: int) -> None:
-        records = [(record.data, record.sequence, record.shard) for record in _records(number)]
-        frame = running.spark.createDataFrame(records, "data binary, sequenceNumber string, shardId string")
-        StreamedChanges(scratch.writer, TABLE).commit_frame(frame, number)
+        StreamedChanges(scratch.writer, _Stream(number), TABLE).commit_next()
 
     commit_batches(running, _CONTRACT, commit)
 
@@ -48,7 +37,7 @@ class _Stream(KinesisStream):
     """A stream whose only shard holds the ``number``-th batch."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(None, TABLE, TRIM_HORIZON)
+        super().__init__(None, TABLE)
         self._number = number
 
     def read(self, cursor: object, most_bytes: int) -> tuple[list[Record], dict[str, int]]:

@@ -52,11 +52,6 @@ class Backfill:
                 f"source of {table}"
             )
         since = self._writer.progress.since
-        if not since:
-            raise UserError(
-                f"{table}: when streaming began is not known before its first change is in the table. Change an item, "
-                "wait until the change is in the lake, and ask again."
-            )
         if export.time < since:
             raise UserError(
                 f"{export.uri}: exportTime: found {_iso(export.time)}, expected {_iso(since)} or later, when streaming "

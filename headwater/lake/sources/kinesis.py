@@ -1,4 +1,4 @@
-"""A Kinesis stream read through its API, shard by shard, where Glue's own source does not exist.
+"""A Kinesis stream read through its API, shards side by side.
 
 A shard is read to its end before the shards that it was split or merged into, so that the changes of one key keep the
 order of the stream across a reshard. The caller keeps the cursor, in the commit.
@@ -7,8 +7,12 @@ order of the stream across a reshard. The caller keeps the cursor, in the commit
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import boto3
+from botocore.config import Config
 
 ShardCursor = Mapping[str, int]
 """The sequence number of the last record read of each ``stream/shard``, or ``READ_TO_END`` or ``NOTHING_READ``."""
@@ -18,8 +22,9 @@ READ_TO_END = -1
 NOTHING_READ = 0
 """For a shard that has held no record yet."""
 _RECORDS_PER_CALL = 10_000
-TRIM_HORIZON = "TRIM_HORIZON"
-LATEST = "LATEST"
+_SHARDS_AT_ONCE = 16
+_ATTEMPTS = 10
+"""A shard gives 2 MB a second, and answers with up to 10 MB at once: the next call may have to wait for 5 s."""
 
 
 class ShardGone(RuntimeError):
@@ -28,11 +33,54 @@ class ShardGone(RuntimeError):
 
 @dataclass(frozen=True)
 class Record:
-    """One record; ``sequence`` is its sequence number in decimal digits."""
+    """One record."""
 
     data: bytes
+    """What the producer put."""
     sequence: str
+    """Its sequence number, in decimal digits."""
     shard: str
+    """The id of its shard."""
+
+
+class Place(NamedTuple):
+    """Where Kinesis answers."""
+
+    endpoint: str
+    """The URL of its API."""
+    region: str
+    """The name of its region."""
+
+
+@dataclass(frozen=True)
+class ShardRange:
+    """A shard's records after a position, which an executor reads by ``records_of``."""
+
+    place: Place
+    """Where Kinesis answers."""
+    stream: str
+    """The stream's name."""
+    shard: str
+    """The shard's id."""
+    after: int
+    """The sequence number of the last record that was read, or ``NOTHING_READ``."""
+
+    @property
+    def source(self) -> str:
+        """What the cursor calls the shard."""
+        return f"{self.stream}/{self.shard}"
+
+
+def client(place: Place | None = None) -> Any:
+    """Return a boto3 client of Kinesis which waits when a shard is read faster than it gives.
+
+    Args:
+        place: Where Kinesis answers; by default what the environment says.
+    """
+    config = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS})
+    if place is None:
+        return boto3.client("kinesis", config=config)
+    return boto3.client("kinesis", endpoint_url=place.endpoint, region_name=place.region, config=config)
 
 
 def list_shards(kinesis: Any, stream: str) -> Iterator[dict[str, Any]]:
@@ -46,94 +94,148 @@ def list_shards(kinesis: Any, stream: str) -> Iterator[dict[str, Any]]:
         request = {"NextToken": answer["NextToken"]}
 
 
-class KinesisStream:
-    """The open end of a stream. ``start`` (TRIM_HORIZON or LATEST) is for the shards that exist at the first read;
-    shards that a later reshard makes are always read from their beginning."""
+class ShardReader:
+    """One shard, read on from a position, at first from its oldest record."""
 
-    def __init__(self, kinesis: Any, arn: str, start: str) -> None:
+    def __init__(self, kinesis: Any, stream: str, shard: str, after: int) -> None:
+        self.after = after
+        """The sequence number of the last record that was read, or ``NOTHING_READ``."""
+        self.is_closed = False
+        """Whether the shard was split or merged, and is read to its end."""
+        self.is_behind = True
+        """Whether more records wait, as far as is known."""
+        self._kinesis = kinesis
+        self._stream = stream
+        self._shard = shard
+        self._iterator: str | None = None
+
+    def poll(self) -> list[Record]:
+        """Read the next records: by one call, which may give none although more wait."""
+        try:
+            answer = self._get(self._iterator or self._begin())
+        except self._kinesis.exceptions.ExpiredIteratorException:
+            answer = self._get(self._begin())
+        self._iterator = answer.get("NextShardIterator")
+        self.is_closed = not self._iterator
+        self.is_behind = not self.is_closed and answer["MillisBehindLatest"] > 0
+        records = [Record(record["Data"], record["SequenceNumber"], self._shard) for record in answer["Records"]]
+        if records:
+            self.after = int(records[-1].sequence)
+        return records
+
+    def _get(self, iterator: str) -> Any:
+        return self._kinesis.get_records(ShardIterator=iterator, Limit=_RECORDS_PER_CALL)
+
+    def _begin(self) -> str:
+        request: dict[str, Any] = {"StreamName": self._stream, "ShardId": self._shard}
+        if self.after:
+            request |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": str(self.after)}
+        else:
+            request |= {"ShardIteratorType": "TRIM_HORIZON"}
+        return str(self._kinesis.get_shard_iterator(**request)["ShardIterator"])
+
+
+class KinesisStream:
+    """The open end of a stream, from the oldest record on that it has."""
+
+    def __init__(self, kinesis: Any, arn: str) -> None:
         self._kinesis = kinesis
         self._name = arn.rpartition("/")[2]
-        self._start = start
-        self._iterators: dict[str, str] = {}
-        self._at_first: set[str] | None = None
-        # Where a cursor is at a closed shard's end, although it may not say so: what holds no record makes no commit.
-        self._ends: dict[str, int] = {}
+        self._shards: dict[str, dict[str, Any]] = {}
+        self._closed: set[str] | None = None
+        self._readers: dict[str, ShardReader] = {}
 
     def read(self, cursor: ShardCursor, most_bytes: int) -> tuple[list[Record], dict[str, int]]:
-        """Records after the cursor, of every shard whose parents are read to their end, until ``most_bytes`` are
-        reached, and the cursor after them. Entries of shards that the stream no longer knows are dropped. Raises
-        ShardGone where such a shard was not read to its end."""
-        shards = {shard["ShardId"]: shard for shard in list_shards(self._kinesis, self._name)}
-        self._check_gone({source: cursor[source] for source in cursor.keys() - {self._source(name) for name in shards}})
-        reached = {self._source(name): cursor[self._source(name)] for name in shards if self._source(name) in cursor}
-        if self._at_first is None:
-            self._at_first = set(shards)
+        """Read what waits after the cursor, in every shard whose parents are read to their end.
+
+        Reading stops at the stream's end, or as soon as there are more than ``most_bytes``. Returns the records, and
+        the cursor after them, without the shards that the stream no longer has. Raises ShardGone if such a shard was
+        not read to its end.
+        """
+        reached = self._known(cursor)
         records: list[Record] = []
         total = 0
-        for name in _parents_first(shards):
-            source = self._source(name)
-            if reached.get(source) == READ_TO_END or not self._is_due(shards[name], shards, reached):
-                continue
-            if total >= most_bytes:
-                break
-            first = not cursor and name in self._at_first
-            read, end = self._records(name, reached.get(source), first)
-            total += sum(len(record.data) for record in read)
-            records += read
-            if read or source not in reached:
-                reached[source] = int(read[-1].sequence) if read else NOTHING_READ
-            if end:
-                self._ends[source] = reached[source]
-                reached[source] = READ_TO_END
+        at_end: set[str] = set()
+        with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
+            while total <= most_bytes:
+                due = {name: self._reader(name, reached) for name in self._due(reached) if name not in at_end}
+                if not due:
+                    break
+                for (name, reader), read in zip(due.items(), pool.map(_polled, due.values()), strict=True):
+                    records += read
+                    total += sum(len(record.data) for record in read)
+                    reached[self._source(name)] = READ_TO_END if reader.is_closed else reader.after
+                    if not reader.is_behind:
+                        at_end.add(name)
         return records, reached
 
-    def _check_gone(self, gone: ShardCursor) -> None:
-        """Raise ShardGone unless these shards of this stream, or of others, were read to their ends."""
-        for source, last in sorted(gone.items()):
-            of_this = source.startswith(self._source(""))
-            if of_this and last != READ_TO_END and self._ends.get(source) != last:
+    def ranges(self, cursor: ShardCursor) -> list[ShardRange]:
+        """Return what executors can read side by side: a range of each shard whose parents are read to their end.
+
+        Raises ShardGone as ``read`` does.
+        """
+        reached = self._known(cursor)
+        place = Place(self._kinesis.meta.endpoint_url, self._kinesis.meta.region_name)
+        return [
+            ShardRange(place, self._name, name, reached.get(self._source(name), NOTHING_READ))
+            for name in self._due(reached)
+        ]
+
+    def _listed(self, reached: ShardCursor) -> dict[str, dict[str, Any]]:
+        """The stream's shards by id, listed anew when a shard was read to its end: it has children then."""
+        closed = {source for source, last in reached.items() if last == READ_TO_END}
+        if closed != self._closed:
+            self._shards = {shard["ShardId"]: shard for shard in list_shards(self._kinesis, self._name)}
+            self._closed = closed
+        return self._shards
+
+    def _known(self, cursor: ShardCursor) -> dict[str, int]:
+        """The part of a cursor whose shards the stream still has. Raises ShardGone."""
+        # An end that was read without a record made no commit.
+        ends = {
+            self._source(name): READ_TO_END
+            for name, reader in self._readers.items()
+            if reader.is_closed and reader.after == cursor.get(self._source(name), NOTHING_READ)
+        }
+        reached = {**cursor, **ends}
+        known = {self._source(name) for name in self._listed(reached)}
+        for source in sorted(reached.keys() - known):
+            last = reached[source]
+            if source.startswith(self._source("")) and last != READ_TO_END:
                 raise ShardGone(
                     f"{source}: the stream no longer has this shard, and what it held after "
                     f"{last or 'its beginning'} was not read: the stream's retention has ended. Raise the epoch "
                     "(glue.epoch in the environment's file, then deploy): the job then reads what the stream still "
-                    "has, from its starting position. Then load a new export (headwater backfill), which mends the "
-                    "rest."
+                    "has, from its oldest record. Then load a new export (headwater backfill), which mends the rest."
                 )
+        return {source: last for source, last in reached.items() if source in known}
 
     def _source(self, shard: str) -> str:
         return f"{self._name}/{shard}"
 
-    def _is_due(self, shard: Mapping[str, Any], shards: Mapping[str, Any], reached: ShardCursor) -> bool:
-        """Whether the shard's parents are read to their end, or older than the stream's retention."""
-        parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
-        return all(
-            parent is None or parent not in shards or reached.get(self._source(parent)) == READ_TO_END
-            for parent in parents
-        )
+    def _due(self, reached: ShardCursor) -> list[str]:
+        """The shards to read, whose parents are read to their end, or older than the stream's retention."""
+        shards = self._listed(reached)
 
-    def _records(self, shard: str, last: int | None, first: bool) -> tuple[list[Record], bool]:
-        """Some records of a shard, and whether it is closed and read to its end."""
-        iterator = self._iterators.pop(shard, None) or self._iterator(shard, last, first)
-        try:
-            answer = self._kinesis.get_records(ShardIterator=iterator, Limit=_RECORDS_PER_CALL)
-        except self._kinesis.exceptions.ExpiredIteratorException:
-            iterator = self._iterator(shard, last, first)
-            answer = self._kinesis.get_records(ShardIterator=iterator, Limit=_RECORDS_PER_CALL)
-        following = answer.get("NextShardIterator")
-        if following:
-            self._iterators[shard] = following
-        records = [Record(record["Data"], record["SequenceNumber"], shard) for record in answer["Records"]]
-        return records, not following
+        def is_open(name: str | None) -> bool:
+            return name in shards and reached.get(self._source(name)) != READ_TO_END
 
-    def _iterator(self, shard: str, last: int | None, first: bool) -> str:
-        request: dict[str, Any] = {"StreamName": self._name, "ShardId": shard}
-        if last:
-            request |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": str(last)}
-        else:
-            request |= {"ShardIteratorType": self._start if first else TRIM_HORIZON}
-        return str(self._kinesis.get_shard_iterator(**request)["ShardIterator"])
+        # Ids grow with time, so that parents come first.
+        return [
+            name
+            for name in sorted(shards)
+            if is_open(name)
+            and not any(is_open(shards[name].get(parent)) for parent in ("ParentShardId", "AdjacentParentShardId"))
+        ]
+
+    def _reader(self, shard: str, reached: ShardCursor) -> ShardReader:
+        """The reader of a shard that stands at the cursor: the former one, unless what it read was not committed."""
+        after = reached.get(self._source(shard), NOTHING_READ)
+        reader = self._readers.get(shard)
+        if reader is None or reader.after != after:
+            reader = self._readers[shard] = ShardReader(self._kinesis, self._name, shard, after)
+        return reader
 
 
-def _parents_first(shards: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Shard ids grow with time, so parents come before the shards that they became."""
-    return sorted(shards)
+def _polled(reader: ShardReader) -> list[Record]:
+    return reader.poll()

@@ -400,7 +400,7 @@ final class ChangeEvents {
             row[firstOwn + 6] = rest == null ? null : UTF8String.fromString(rest);
         }
         if (history != null) {
-            history.place(row);
+            history.place(row, order);
         }
         return new GenericInternalRow(row);
     }

@@ -10,7 +10,6 @@ import org.apache.spark.unsafe.types.UTF8String;
  */
 public final class ChangeHistory {
     private static final long DAY_MICROS = 86_400_000_000L;
-    private static final int ORDER = 2;
     private static final int SOURCE_TIME = 3;
 
     private final int key;
@@ -27,10 +26,10 @@ public final class ChangeHistory {
         return day.isNull() ? null : new ChangeHistory(plan.get("first_own").asInt(), day.asInt());
     }
 
-    /** Gives a row, which has all else, the key of its change and its day. */
-    public void place(Object[] row) {
+    /** Gives a row, which has all else, the key of its change and its day. The change has the same text if it comes again. */
+    public void place(Object[] row, String change) {
         String itsKey = row[key].toString();
-        String ofChange = itsKey.substring(0, itsKey.length() - 1) + ",\"" + row[key + ORDER] + "\"]";
+        String ofChange = itsKey.substring(0, itsKey.length() - 1) + ",\"" + change + "\"]";
         row[key] = UTF8String.fromString(RecordKey.hashable(ofChange));
         long days = Math.floorDiv((Long) row[key + SOURCE_TIME], DAY_MICROS);
         row[day] = UTF8String.fromString(LocalDate.ofEpochDay(days).toString());

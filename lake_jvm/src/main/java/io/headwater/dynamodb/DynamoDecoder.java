@@ -7,9 +7,7 @@ import java.io.Serializable;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Iterator;
-import java.util.List;
 import org.apache.spark.api.java.JavaRDD;
-import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.SparkSession;
@@ -31,15 +29,6 @@ public final class DynamoDecoder implements Serializable {
     public DynamoDecoder(String plan) {
         this.plan = plan;
         changes = new ItemChanges(JsonText.parsed(plan));
-    }
-
-    /** Records that Python has stored in a file, spread over so many parts, to their rows of that type. */
-    public Dataset<Row> decode(SparkSession session, String file, int parts, StructType type) {
-        JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
-        List<byte[]> divided = StreamRecord.divided(content(file), parts);
-        JavaRDD<InternalRow> rows = spark.parallelize(divided, Math.max(divided.size(), 1))
-                .flatMap(part -> new Decoded(StreamRecord.all(part)));
-        return session.internalCreateDataFrame(rows.rdd(), type, false);
     }
 
     /** Records of Spark, each its data, its sequence number and its position, to their rows of that type. */

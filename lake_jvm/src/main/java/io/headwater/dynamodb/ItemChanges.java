@@ -12,7 +12,10 @@ import io.headwater.decoding.Scalars;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.math.BigDecimal;
+import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -30,6 +33,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 final class ItemChanges {
     private static final int ORDER_DIGITS = 81;
     private static final int TIE_DIGITS = 56;
+    private static final BigInteger TIES = BigInteger.TEN.pow(TIE_DIGITS);
     private static final UTF8String BY_CLIENT = UTF8String.fromString("client");
     private static final UTF8String BY_TIME_TO_LIVE = UTF8String.fromString("ttl");
 
@@ -137,8 +141,10 @@ final class ItemChanges {
                         once.see(3);
                         readChange(json, change);
                     }
-                    // Python reads it, too.
-                    case "eventID" -> Scalars.text(json);
+                    case "eventID" -> {
+                        once.see(4);
+                        change.id = Scalars.text(json);
+                    }
                     default -> json.skipChildren();
                 }
             }
@@ -303,7 +309,7 @@ final class ItemChanges {
         if (!change.isOurs || change.event == null) {
             throw LEFT;
         }
-        String order = order(change, record.sequence());
+        String order = order(change, sequenceDigits(record.sequence()));
         if (order.compareTo(purged) < 0) {
             throw LEFT;
         }
@@ -335,7 +341,7 @@ final class ItemChanges {
             row[firstOwn + 7] = drops ? null : change.rest();
         }
         if (history != null) {
-            history.place(row);
+            history.place(row, order(change, eventDigits(change.id)));
         }
         return new GenericInternalRow(row);
     }
@@ -378,23 +384,37 @@ final class ItemChanges {
         return row;
     }
 
-    private String order(Change change, String sequence) {
+    /** The order of a change; {@code tie} tells it from others of its time. */
+    private String order(Change change, String tie) {
         char[] digits = new char[ORDER_DIGITS];
         Arrays.fill(digits, '0');
         Scalars.put(digits, 0, 4, epoch);
         Scalars.put(digits, 4, 24, change.micros());
         digits[24] = '1';
-        if (sequence.isEmpty() || sequence.length() > TIE_DIGITS) {
+        tie.getChars(0, tie.length(), digits, ORDER_DIGITS - tie.length());
+        return new String(digits);
+    }
+
+    private static String sequenceDigits(String sequence) {
+        if (sequence.isEmpty()
+                || sequence.length() > TIE_DIGITS
+                || !sequence.chars().allMatch(digit -> '0' <= digit && digit <= '9')) {
             throw LEFT;
         }
-        for (int at = 0; at < sequence.length(); at++) {
-            char digit = sequence.charAt(at);
-            if (digit < '0' || digit > '9') {
-                throw LEFT;
-            }
-            digits[ORDER_DIGITS - sequence.length() + at] = digit;
+        return sequence;
+    }
+
+    /** Digits that are the same for each repetition of an event. */
+    private static String eventDigits(String id) {
+        if (id == null || id.isEmpty() || !StandardCharsets.US_ASCII.newEncoder().canEncode(id)) {
+            throw LEFT;
         }
-        return new String(digits);
+        try {
+            byte[] digest = MessageDigest.getInstance("SHA-256").digest(id.getBytes(StandardCharsets.US_ASCII));
+            return new BigInteger(1, digest).mod(TIES).toString();
+        } catch (NoSuchAlgorithmException missing) {
+            throw new IllegalStateException(missing);
+        }
     }
 
     private String recordKey(Object[] row) {
@@ -561,6 +581,7 @@ final class ItemChanges {
         final byte[] data;
         boolean isOurs;
         String event;
+        String id;
         boolean isTimeToLive;
         long time = -1;
         String precision = "MILLISECOND";

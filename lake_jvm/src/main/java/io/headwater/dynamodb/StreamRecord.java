@@ -4,11 +4,8 @@ import io.headwater.decoding.JsonText;
 import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Base64;
 import java.util.Iterator;
-import java.util.List;
 
 /** A record of a Kinesis stream; data and sequence number may be null. */
 record StreamRecord(byte[] data, String sequence, String position) {
@@ -30,26 +27,6 @@ record StreamRecord(byte[] data, String sequence, String position) {
                 return new StreamRecord(data, text(part(content, ofSequence)), text(part(content, ofPosition)));
             }
         };
-    }
-
-    /** The same in so many parts of about the same size. */
-    static List<byte[]> divided(byte[] written, int parts) {
-        ByteBuffer content = ByteBuffer.wrap(written);
-        List<byte[]> divided = new ArrayList<>();
-        int start = 0;
-        while (content.hasRemaining()) {
-            int length = 0;
-            for (int part = 0; part < 3; part++) {
-                length += Math.max(content.getInt(), 0);
-            }
-            int end = content.position() + length;
-            content.position(end);
-            if (end - start >= written.length / parts || end == written.length) {
-                divided.add(Arrays.copyOfRange(written, start, end));
-                start = end;
-            }
-        }
-        return divided;
     }
 
     private static byte[] part(ByteBuffer content, int length) {

@@ -1,0 +1,149 @@
+"""The job that both entry scripts run, for changes of any kind of source."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headwater.contract.model import Contract
+from headwater.lake.base.idle_pause import IdlePause
+from headwater.lake.decoding.rest_values import RestForm
+from headwater.lake.job import loop
+from headwater.lake.job.loop import CommitNext, Job
+from headwater.lake.job.upkeep import Chore, Upkeep
+from headwater.lake.requests.expire import Expire
+from headwater.lake.requests.expire_requests import EXPIRE
+from headwater.lake.requests.fill import Fill
+from headwater.lake.requests.fill_requests import FILL
+from headwater.lake.requests.forget import Forget
+from headwater.lake.requests.forget_requests import FORGET
+from headwater.lake.requests.protocol import Requests
+from headwater.lake.requests.replay import DecodeKept, Replay
+from headwater.lake.requests.replay_requests import REPLAY
+from headwater.lake.requests.requested_work import MakeWork, RequestedWork
+from headwater.lake.sources.landing import Landing
+from headwater.lake.table.writer import TableWriter
+
+
+class Changes(Protocol):
+    """The changes of one table."""
+
+    def commit_next(self) -> bool:
+        """Commit what has come since the last commit, and say whether there was anything."""
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """The source of one table, and how it differs from sources of another kind."""
+
+    changes: Changes
+    """Its changes."""
+    loads: Mapping[str, MakeWork]
+    """What makes the work of requests for whole tables (``headwater backfill``), by the request's kind."""
+    decode_kept: DecodeKept
+    """Decodes quarantined records (``headwater quarantine``)."""
+    rest_form: Callable[[Contract], RestForm]
+    """How values stand in ``_rest`` (``headwater fill``)."""
+    request_seconds: float
+    """How many seconds pass between two polls for requests."""
+    window_seconds: float = 0.0
+    """How many seconds pass from one commit's start to the next."""
+    awaits_backfill: bool = False
+    """Whether the changes of a table without rows wait for a backfill."""
+    landing: Landing | None = None
+    """Where the table's writer deletes forgotten keys (``headwater forget``) and old changes (``headwater expire``)."""
+    delete_landed: Callable[[dt.datetime], int] = lambda before: 0
+    """Deletes landing objects that were read, of before a moment, and returns their number."""
+    chores: Sequence[Chore] = ()
+    """Upkeep that only this kind of source needs."""
+
+
+class Source(Protocol):
+    """A kind of source: what an entry script adds to this module."""
+
+    def arguments(self, argv: list[str]) -> argparse.Namespace:
+        """Parse the script's arguments."""
+
+    def prepared(self, running: Job, options: argparse.Namespace) -> Job:
+        """Return the job with what this kind of source needs. Raises UserError if an argument does not fit the
+        contracts."""
+
+    def of_table(self, running: Job, writer: TableWriter, options: argparse.Namespace) -> TableSource:
+        """Return the source of a writer's table."""
+
+    def pause(self, options: argparse.Namespace) -> IdlePause:
+        """Return the pause between two polls that find nothing."""
+
+    def warm_up(self, running: Job) -> None:
+        """Commit synthetic changes to a scratch table."""
+
+
+@dataclass(frozen=True)
+class TableWork:
+    """What the job does for one lake table."""
+
+    source: TableSource
+    """Where its changes come from."""
+    requested: RequestedWork
+    """What operators ask for."""
+    upkeep: Upkeep
+    """What is done from time to time."""
+    commit_next: CommitNext
+    """Does the next part of all three, and says whether there was anything to do."""
+
+
+def main(source: Source, argv: list[str]) -> int:
+    """Run an entry script; 0 when drained or told to stop, 1 on an error."""
+    options = source.arguments(argv)
+    return loop.main("headwater write_hudi", options.contract, options, lambda running: write(source, running, options))
+
+
+def write(source: Source, running: Job, options: argparse.Namespace) -> None:
+    """Do the work of all tables until it is done (``--once``) or the job is told to stop. Raises as ``Job.run`` does,
+    and UserError if an argument does not fit the contracts."""
+    prepared = source.prepared(running, options)
+
+    def work_of(contract: Contract) -> Callable[[], CommitNext]:
+        return lambda: table_work(source, prepared, contract, options).commit_next
+
+    work = {contract.table: work_of(contract) for contract in prepared.contracts}
+    prepared.run(work, source.pause(options), source.warm_up)
+
+
+def table_work(source: Source, running: Job, contract: Contract, options: argparse.Namespace) -> TableWork:
+    """Return the work of a table: its changes are committed, requests are served between them, and the table is kept
+    up."""
+    writer = running.writer(contract)
+    of_table = source.of_table(running, writer, options)
+    requests = Requests(running.services.s3, options.lake, contract.table)
+    kinds = {
+        **of_table.loads,
+        REPLAY: Replay(writer, of_table.decode_kept).work,
+        FILL: Fill(writer, of_table.rest_form).work,
+        FORGET: Forget(writer, of_table.landing).work,
+        EXPIRE: Expire(writer, of_table.landing, of_table.delete_landed).work,
+    }
+    requested = RequestedWork(writer, requests, kinds, of_table.request_seconds, removed={FORGET})
+    upkeep = running.upkeep(writer, *of_table.chores)
+    due = 0.0
+
+    def commit_next() -> bool:
+        nonlocal due
+        if running.stop.wait(max(due - time.monotonic(), 0)):
+            return False
+        began = time.monotonic()
+        worked = not writer.has_rows and requested.commit_next()
+        if not writer.has_rows and of_table.awaits_backfill:
+            return worked
+        worked = of_table.changes.commit_next() or worked
+        worked = requested.commit_next() or worked
+        worked = upkeep.do_next() or worked
+        if worked and not options.once:
+            due = began + of_table.window_seconds
+        return worked
+
+    return TableWork(of_table, requested, upkeep, commit_next)

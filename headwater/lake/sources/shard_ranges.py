@@ -1,0 +1,71 @@
+"""Ranges of a stream's shards, read by Spark's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pyspark import RDD, Accumulator, AccumulatorParam
+from pyspark.sql import SparkSession
+
+from headwater.lake.decoding.decoded_frame import spread
+from headwater.lake.sources.kinesis import READ_TO_END, Record, ShardRange, ShardReader, client
+
+
+class RangeEnd(NamedTuple):
+    """How far a range was read."""
+
+    after: int
+    """The sequence number of its last record, or ``NOTHING_READ``."""
+    is_closed: bool
+    """Whether the shard holds no more records."""
+    is_behind: bool
+    """Whether more records waited."""
+
+
+class ReadRanges:
+    """The records of ranges as an RDD, each range read by one task, up to ``most_bytes`` or to the shard's end.
+
+    A task that Spark repeats reads from the same position, and so at least as much as before. What it reads beyond the
+    first end is read again by the next batch.
+    """
+
+    def __init__(self, spark: SparkSession, ranges: Sequence[ShardRange], most_bytes: int) -> None:
+        self._ends: Accumulator[dict[str, RangeEnd]] = spark.sparkContext.accumulator({}, _FirstEnds())
+        ends = self._ends
+
+        def read(part: ShardRange) -> Iterator[Record]:
+            reader = ShardReader(client(part.place), part.stream, part.shard, part.after)
+            left = most_bytes
+            while reader.is_behind and left > 0:
+                for record in reader.poll():
+                    left -= len(record.data)
+                    yield record
+            ends.add({part.source: RangeEnd(reader.after, reader.is_closed, reader.is_behind)})
+
+        self.records: RDD[Record] = spread(spark, ranges, len(ranges)).flatMap(read)
+        """The records, of each shard in their order."""
+
+    @property
+    def cursor(self) -> dict[str, int]:
+        """The cursor after the ranges, once all records were read."""
+        return {source: READ_TO_END if end.is_closed else end.after for source, end in self._ends.value.items()}
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more records waited in a range, once all were read."""
+        return any(end.is_behind for end in self._ends.value.values())
+
+
+class _FirstEnds(AccumulatorParam[dict[str, RangeEnd]]):
+    """Ends by shard. Of two ends of one range the first counts: all records before it were read by both tasks."""
+
+    def zero(self, value: dict[str, RangeEnd]) -> dict[str, RangeEnd]:
+        return {}
+
+    def addInPlace(  # noqa: N802 - Spark's name
+        self, value1: dict[str, RangeEnd], value2: dict[str, RangeEnd]
+    ) -> dict[str, RangeEnd]:
+        for source, end in value2.items():
+            value1[source] = min(end, value1.get(source, end))
+        return value1
