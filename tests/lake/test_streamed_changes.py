@@ -1,38 +1,33 @@
-"""Structured Streaming's way into a table, as on Glue: micro-batches of raw records with a checkpoint."""
+"""The Glue job's way into a table: batches of the driver and of executors, and the cursor."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import runpy
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from headwater.errors import UserError
 from headwater.lake.base.idle_pause import IdlePause
+from headwater.lake.base.lease import Leases
 from headwater.lake.base.quarantine import TooManyBadRecords
-from headwater.lake.job.loop import Job
+from headwater.lake.job import entry, streamed_changes
 from headwater.lake.job.streamed_changes import StreamedChanges
-from headwater.lake.job.upkeep import Upkeep
-from headwater.lake.sources.decoding_ahead import DecodingAhead
-from headwater.lake.sources.kinesis import TRIM_HORIZON, KinesisStream
-from headwater.paths import ROOT
+from headwater.lake.job.streamed_source import StreamedSource
+from headwater.lake.sources.kinesis import KinesisStream, Record, ShardRange
+from headwater.lake.sources.shard_ranges import ReadRanges
+from headwater.verify import read_lake
 from headwater.waiting import wait_until
 from rig.local.aws import AwsApi
 from tests.kinesis_api import ARN, Kinesis
 from tests.lake.accounts import SOURCE, Accounts, change, item
 
-RAW = "$json$data_infer_schema$_temporary$"
 START = 1_769_860_800_000_000
 
 
@@ -41,9 +36,29 @@ def accounts(spark: SparkSession, endpoint: str, aws_api: AwsApi) -> Accounts:
     return Accounts(spark, aws_api, f"s-{uuid.uuid4().hex[:8]}")
 
 
-def batch(spark: SparkSession, *changes: str) -> DataFrame:
-    """Records as Glue's Kinesis source hands them over when it is not to parse them."""
-    return spark.createDataFrame([(data,) for data in changes], f"`{RAW}` string")
+class Shards:
+    """A stream with one shard, and what commits it to a table."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self.accounts = accounts
+        self.kinesis = Kinesis()
+        self.kinesis.open("shard-0")
+        self.start()
+
+    def start(self) -> None:
+        """Start a new writer, whose state comes from the lake."""
+        self.accounts.start()
+        self.changes = self.accounts.changes(KinesisStream(self.kinesis, ARN))
+
+    def commit(self, *changes: str) -> bool:
+        """Let changes come, and commit what has come."""
+        self.kinesis.put("shard-0", *changes)
+        return self.changes.commit_next()
+
+
+@pytest.fixture
+def shards(accounts: Accounts) -> Shards:
+    return Shards(accounts)
 
 
 FIRST = change(START, None, item("1"))
@@ -51,251 +66,78 @@ MOVED = change(START + 1, item("1"), item("1", "2024-06-30", name="Bea"))
 GONE = change(START + 3, item("2"), None)
 
 
-def test_a_repeated_batch_changes_nothing_even_with_more_records_than_before(
-    spark: SparkSession, accounts: Accounts
-) -> None:
-    changes = accounts.changes()
-    changes.commit_frame(batch(spark, FIRST, MOVED), 0)
-    before = accounts.alive()
-    changes.commit_frame(batch(spark, MOVED, FIRST), 0)
-    assert accounts.alive() == before == [("1", "2024-06", "Bea")]
+def test_repeated_records_in_any_order_change_nothing(shards: Shards) -> None:
+    shards.commit(FIRST, MOVED)
+    before = shards.accounts.alive()
+    shards.commit(MOVED, FIRST)
+    assert shards.accounts.alive() == before == [("1", "2024-06", "Bea")]
     second = change(START + 2, None, item("2"))
-    changes.commit_frame(batch(spark, GONE, FIRST, second, MOVED), 0)
-    changes.commit_frame(batch(spark, second, FIRST), 1)
-    assert accounts.alive() == before
-    assert [(row["id"], row["month"]) for row in accounts.stored() if row["_deleted"]] == [
+    shards.commit(GONE, FIRST, second, MOVED)
+    shards.commit(second, FIRST)
+    assert shards.accounts.alive() == before
+    assert [(row["id"], row["month"]) for row in shards.accounts.stored() if row["_deleted"]] == [
         ("1", "2024-01"),
         ("2", "2024-01"),
     ]
 
 
-def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, accounts: Accounts, tmp_path: Path) -> None:
-    source = tmp_path / "records"
-    source.mkdir()
-
-    def follow() -> None:
-        frame = spark.readStream.text(str(source)).withColumnRenamed("value", RAW)
-        stream = frame.writeStream.foreachBatch(accounts.changes().commit_frame)
-        stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
-            availableNow=True
-        ).start().awaitTermination()
-
-    (source / "1.txt").write_text(FIRST + "\n")
-    follow()
-    commits = accounts.commits()
-    (source / "2.txt").write_text(MOVED + "\n")
-    follow()
-    assert accounts.alive() == [("1", "2024-06", "Bea")]
-    assert accounts.commits() == commits + 1
+def test_a_new_writer_goes_on_after_the_last_commit(shards: Shards) -> None:
+    shards.commit(FIRST)
+    shards.start()
+    assert not shards.commit()
+    assert shards.commit(MOVED)
+    assert shards.accounts.alive() == [("1", "2024-06", "Bea")]
+    assert shards.accounts.commits() == 2
 
 
-class TwoTables:
-    """The shipped script's way with two tables in one job; each one's records come from files of a folder."""
-
-    def __init__(self, spark: SparkSession, aws_api: AwsApi, folder: Path) -> None:
-        self.tables = {name: Accounts(spark, aws_api, f"{name}-{uuid.uuid4().hex[:8]}") for name in ("one", "two")}
-        self.events: list[dict[str, Any]] = []
-        self._spark = spark
-        self._others = [query.id for query in spark.streams.active]
-        self._folder = folder
-        for name in self.tables:
-            (folder / name / "records").mkdir(parents=True)
-
-    def arrive(self, table: str, file: str, *changes: str) -> None:
-        """Let changes arrive in a table's stream."""
-        (self._folder / table / "records" / file).write_text("".join(change + "\n" for change in changes))
-
-    def follow(self, *, once: bool, files_per_batch: int = 100, until: Callable[[], None] | None = None) -> None:
-        """Follow both streams as the job does, and tell it to stop when ``until`` has returned."""
-        script = runpy.run_path(str(ROOT / "glue_scripts" / "write_hudi.py"))
-        options = argparse.Namespace(once=once, window_seconds=0.1)
-        work = {
-            name: partial(self._work, script["TableWork"], name, accounts) for name, accounts in self.tables.items()
-        }
-        services: Any = SimpleNamespace(report=self.events.append, decoding=DecodingAhead())
-        settings: Any = None
-        stop = threading.Event()
-        leases: Any = None
-        running = Job([], leases, self._spark, services, settings, options, stop)
-
-        def records(table: Any) -> DataFrame:
-            folder = str(self._folder / table.table / "records")
-            stream = self._spark.readStream.option("maxFilesPerTrigger", files_per_batch)
-            return stream.text(folder).withColumnRenamed("value", RAW)
-
-        def watch(until: Callable[[], None]) -> None:
-            try:
-                until()
-            finally:
-                stop.set()
-
-        if until is not None:
-            threading.Thread(target=watch, args=(until,)).start()
-        script["follow"](running, work, records, options)
-
-    def _work(self, make: Any, name: str, accounts: Accounts) -> Any:
-        accounts.start()
-        upkeep = Upkeep(name, self.events.append, [], Counter())
-        return make(name, accounts.changes(), accounts, upkeep, "arn", str(self._folder / name / "checkpoint"))
-
-    def failed(self) -> list[tuple[str, str]]:
-        """Each table that was reported as failed, with its error."""
-        return [(event["table"], event["error"]) for event in self.events if event["event"] == "failed"]
-
-    def running_queries(self) -> list[str | None]:
-        """The names of those of its queries that still run."""
-        return [query.name for query in self._spark.streams.active if query.id not in self._others]
+def test_a_stream_without_records_makes_no_commit_and_no_table(shards: Shards) -> None:
+    assert not shards.commit()
+    assert shards.accounts.commits() == 0
+    shards.commit(FIRST)
+    for _ in range(2):
+        assert not shards.commit()
+    assert shards.accounts.commits() == 1
 
 
-@pytest.fixture
-def two_tables(spark: SparkSession, endpoint: str, aws_api: AwsApi, tmp_path: Path) -> TwoTables:
-    return TwoTables(spark, aws_api, tmp_path)
+def quarantined(accounts: Accounts) -> list[str]:
+    """The quarantine objects that were reported."""
+    return [event["object"] for event in accounts.events if event["event"] == "quarantine"]
 
 
-def test_two_tables_in_one_job_go_on_from_checkpoints_of_their_own(two_tables: TwoTables) -> None:
-    two_tables.arrive("one", "1.txt", FIRST)
-    two_tables.arrive("two", "1.txt", FIRST, MOVED)
-    two_tables.follow(once=True)
-    one, two = two_tables.tables.values()
-    assert (one.alive(), two.alive()) == ([("1", "2024-01", "Ann")], [("1", "2024-06", "Bea")])
-    commits = two.commits()
-    two_tables.arrive("one", "2.txt", MOVED)
-    two_tables.follow(once=True)
-    assert one.alive() == two.alive()
-    assert two.commits() == commits
+def test_each_batch_names_its_quarantine_object(shards: Shards) -> None:
+    for _ in range(2):
+        shards.commit("no JSON")
+    first = int(shards.kinesis.shards["shard-0"].records[0][0])
+    names = [address.rpartition("/")[2].rpartition("-")[0] for address in quarantined(shards.accounts)]
+    assert names == [f"shard-0-{first}", f"shard-0-{first + 1}"]
 
 
-@pytest.fixture
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.lake.base.idle_pause.REQUESTS_PAUSE", IdlePause(0.1, 0.1))
-    monkeypatch.setattr("headwater.lake.job.loop.PASSING_PAUSE", IdlePause(0.5, 0.5))
-
-
-def test_a_table_that_fails_begins_anew_while_the_others_go_on(
-    two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch, short_pauses: None
+def test_a_batch_that_comes_again_writes_the_same_quarantine_object(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = two_tables.tables.values()
-    commit = StreamedChanges.commit_frame
-    refusals = iter(("S3 refused", "S3 refused", "S3 refused", "S3 refused"))
+    def refused(*_: Any) -> None:
+        raise OSError("S3 refused")
 
-    def refused(changes: StreamedChanges, frame: DataFrame, batch_id: int) -> None:
-        if changes._writer.settings.quarantine.startswith(two.lake):
-            for refusal in refusals:
-                raise OSError(refusal)
-        commit(changes, frame, batch_id)
-
-    def later() -> None:
-        wait_until("two failures", lambda: len(two_tables.failed()) >= 2)
-        two_tables.arrive("one", "2.txt", MOVED)
-        wait_until("both tables' commits", lambda: (one.commits(), two.commits()) == (2, 1))
-        wait_until("the other table's recovery", lambda: {"event": "recovered", "table": "two"} in two_tables.events)
-
-    monkeypatch.setattr(StreamedChanges, "commit_frame", refused)
-    two_tables.arrive("two", "1.txt", FIRST)
-    two_tables.arrive("one", "1.txt", FIRST)
-    two_tables.follow(once=False, until=later)
-    assert two_tables.failed() == [("two", "OSError")] * 4
-    assert two_tables.running_queries() == []
-    assert (one.alive(), two.alive()) == ([("1", "2024-06", "Bea")], [("1", "2024-01", "Ann")])
+    with monkeypatch.context() as patch:
+        patch.setattr("headwater.lake.table.writer.TableWriter._commit", refused)
+        with pytest.raises(OSError, match="S3 refused"):
+            shards.commit("no JSON")
+    assert shards.commit()
+    objects = quarantined(shards.accounts)
+    assert len(objects) == 2
+    assert len(set(objects)) == 1
 
 
-def test_a_table_whose_export_fails_has_one_query_when_it_begins_anew(
-    two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch, short_pauses: None
-) -> None:
-    two = two_tables.tables["two"]
-    refusals = iter(("S3 refused", "S3 refused"))
-    running: list[list[str | None]] = []
-
-    def load(accounts: Accounts) -> bool:
-        running.append(sorted(two_tables.running_queries(), key=str))
-        if accounts is two:
-            for refusal in refusals:
-                raise OSError(refusal)
-        return False
-
-    def later() -> None:
-        wait_until("two failures", lambda: len(two_tables.failed()) >= 2)
-        two_tables.arrive("two", "1.txt", FIRST)
-        wait_until("a commit", lambda: two.commits() == 1)
-        wait_until("the table's recovery", lambda: {"event": "recovered", "table": "two"} in two_tables.events)
-
-    monkeypatch.setattr(Accounts, "commit_next", load)
-    two_tables.follow(once=False, until=later)
-    assert two_tables.failed() == [("two", "OSError")] * 2
-    assert max(map(len, running)) == 2
-    assert two.alive() == [("1", "2024-01", "Ann")]
+def test_a_record_without_json_is_quarantined(shards: Shards) -> None:
+    shards.commit("", FIRST)
+    assert shards.accounts.alive() == [("1", "2024-01", "Ann")]
+    assert [event["records"] for event in shards.accounts.events if event["event"] == "quarantine"] == [1]
 
 
-def test_a_table_with_too_many_bad_records_stops_alone(two_tables: TwoTables, short_pauses: None) -> None:
-    one, two = two_tables.tables.values()
-    two_tables.arrive("two", "1.txt", *["no JSON"] * 20)
-    two_tables.arrive("one", "1.txt", FIRST)
-
-    def later() -> None:
-        wait_until("the failure of a table", lambda: bool(two_tables.failed()))
-        time.sleep(2)
-        two_tables.arrive("one", "2.txt", MOVED)
-        wait_until("the other table's next commit", lambda: one.commits() == 2)
-
-    with pytest.raises(TooManyBadRecords, match="20 of 20 records cannot be decoded"):
-        two_tables.follow(once=False, until=later)
-    assert two_tables.failed() == [("two", "TooManyBadRecords")]
-    assert one.alive() == [("1", "2024-06", "Bea")]
-    assert two.commits() == 0
-    assert two_tables.running_queries() == []
-
-
-def test_a_table_with_too_many_bad_records_leaves_the_others_to_drain(two_tables: TwoTables) -> None:
-    one = two_tables.tables["one"]
-    two_tables.arrive("two", "1.txt", *["no JSON"] * 20)
-    two_tables.arrive("one", "1.txt", FIRST)
-    two_tables.arrive("one", "2.txt", MOVED)
-    with pytest.raises(TooManyBadRecords):
-        two_tables.follow(once=True, files_per_batch=1)
-    assert two_tables.failed() == [("two", "TooManyBadRecords")]
-    assert one.alive() == [("1", "2024-06", "Bea")]
-
-
-def test_a_batch_that_hangs_is_not_told_as_idle(
-    two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch, short_pauses: None
-) -> None:
-    hung: list[str] = []
-
-    def hang(changes: StreamedChanges, frame: DataFrame, batch_id: int) -> None:
-        time.sleep(4)
-        hung.extend(event["table"] for event in two_tables.events if event["event"] == "idle")
-        raise RuntimeError("it was hung")
-
-    monkeypatch.setattr(StreamedChanges, "commit_frame", hang)
-    two_tables.arrive("one", "1.txt", FIRST)
-
-    def later() -> None:
-        wait_until("the failure of a table", lambda: bool(two_tables.failed()))
-
-    with pytest.raises(RuntimeError, match="it was hung"):
-        two_tables.follow(once=False, until=later)
-    assert hung == ["two"]
-
-
-def test_an_empty_batch_makes_no_commit_and_no_table(spark: SparkSession, accounts: Accounts) -> None:
-    changes = accounts.changes()
-    changes.commit_frame(batch(spark), 0)
-    assert accounts.commits() == 0
-    changes.commit_frame(batch(spark, FIRST), 1)
-    noted = accounts.progress().since
-    for number in (2, 3):
-        changes.commit_frame(batch(spark), number)
-    assert accounts.commits() == 1
-    accounts.start()
-    assert accounts.progress().since == noted > 0
-
-
-def test_a_new_checkpoint_overwrites_no_quarantined_record(spark: SparkSession, accounts: Accounts) -> None:
-    for bad in ("no JSON", "nor this", "nor this"):
-        accounts.changes().commit_frame(batch(spark, bad), 0)
-    objects = [event["object"] for event in accounts.events if event["event"] == "quarantine"]
-    assert len(set(objects)) == 2
-    assert objects[1] == objects[2]
+def test_an_undecodable_record_is_kept_as_it_came(shards: Shards) -> None:
+    shards.commit(FIRST, json.dumps({"tableName": SOURCE}))
+    assert shards.accounts.alive() == [("1", "2024-01", "Ann")]
+    assert [event["records"] for event in shards.accounts.events if event["event"] == "quarantine"] == [1]
 
 
 def tied(id_: str, name: str, micros: int = START) -> str:
@@ -305,100 +147,235 @@ def tied(id_: str, name: str, micros: int = START) -> str:
 
 
 IDS = [f"{number:02d}" for number in range(16)]
-SEQUENCES = (10**55 + 7, 10**55 + 10)
 
 
-def test_sequence_numbers_decide_between_changes_of_one_moment_and_tell_where_a_record_was(
-    spark: SparkSession, accounts: Accounts
-) -> None:
-    records = [
-        (tied(id_, name), str(sequence), "shardId-000000000003")
-        for id_ in IDS
-        for name, sequence in zip(("earlier", "later"), SEQUENCES, strict=True)
-    ]
-    frame = spark.createDataFrame(records, f"`{RAW}` string, sequenceNumber string, shardId string")
-    accounts.changes().commit_frame(frame, 0)
-    rows = accounts.stored()
+def test_sequence_numbers_decide_between_changes_of_one_moment(shards: Shards) -> None:
+    shards.commit(*(tied(id_, name) for id_ in IDS for name in ("earlier", "later")))
+    rows = shards.accounts.stored()
     assert [(row["id"], row["name"]) for row in rows] == [(id_, "later") for id_ in IDS]
-    assert {row["_position"] for row in rows} == {f"shardId-000000000003/{SEQUENCES[1]}"}
-
-
-def test_what_the_kinesis_api_gives_is_ordered_by_its_sequence_numbers(accounts: Accounts) -> None:
-    kinesis = Kinesis()
-    kinesis.open("shard-0")
-    kinesis.put("shard-0", *(tied(id_, name) for id_ in IDS for name in ("earlier", "later")))
-    stream = KinesisStream(kinesis, ARN, TRIM_HORIZON)
-    assert accounts.changes().commit_read(stream)
-    rows = accounts.stored()
-    assert [(row["id"], row["name"]) for row in rows] == [(id_, "later") for id_ in IDS]
-    first = int(kinesis.shards["shard-0"].records[0][0])
+    first = int(shards.kinesis.shards["shard-0"].records[0][0])
     assert [row["_position"] for row in rows] == [f"shard-0/{first + 2 * number + 1}" for number in range(len(IDS))]
-    accounts.start()
-    assert accounts.progress().cursor == {"accounts/shard-0": first + 2 * len(IDS) - 1}
-    assert accounts.progress().since > 0
-    assert not accounts.changes().commit_read(stream)
-    kinesis.put("shard-0", "no JSON")
-    assert accounts.changes().commit_read(stream)
-    (quarantined,) = [event["object"] for event in accounts.events if event["event"] == "quarantine"]
-    assert quarantined.rpartition("/")[2].startswith(f"shard-0-{first + 2 * len(IDS)}-")
+    shards.start()
+    assert shards.accounts.progress().cursor == {"accounts/shard-0": first + 2 * len(IDS) - 1}
 
 
-def test_each_batch_names_its_quarantine_object(spark: SparkSession, accounts: Accounts) -> None:
-    for number in (3, 12):
-        accounts.changes().commit_frame(batch(spark, "no JSON"), number)
-    objects = [event["object"] for event in accounts.events if event["event"] == "quarantine"]
-    assert [address.rpartition("/")[2].rpartition("-")[0] for address in objects] == [
-        "batch-00000000000000000003",
-        "batch-00000000000000000012",
-    ]
+@pytest.fixture
+def stream(endpoint: str, aws_api: AwsApi) -> tuple[Any, str]:
+    """A client of Kinesis, and a stream of two shards that executors reach too."""
+    name = f"stream-{uuid.uuid4().hex[:8]}"
+    client = aws_api.client("kinesis")
+    client.create_stream(StreamName=name, ShardCount=2)
+    return client, name
 
 
-def test_a_batch_is_read_and_decoded_once(spark: SparkSession, accounts: Accounts) -> None:
-    """What is counted, quarantined and written is the same then, even where the source gives something else if it is
-    read again."""
-    accounts.changes().commit_frame(batch(spark, change(START, None, item("0"))), 0)
+def put(client: Any, name: str, *texts: str) -> None:
+    """Put records into a stream, each by its own partition key."""
+    records = [{"Data": text.encode(), "PartitionKey": str(number)} for number, text in enumerate(texts)]
+    client.put_records(StreamName=name, Records=records)
+
+
+class Backlogged:
+    """A table whose stream holds more than the driver takes."""
+
+    def __init__(self, accounts: Accounts, client: Any, name: str) -> None:
+        self.accounts = accounts
+        self._client = client
+        self._name = name
+        self.start()
+
+    def start(self, batch_bytes: int = 1 << 30) -> None:
+        """Start a new writer, whose state comes from the lake."""
+        self.accounts.start(batch_bytes=batch_bytes, max_bad_share=0.5)
+        arn = f"arn:aws:kinesis:eu-central-1:123456789012:stream/{self._name}"
+        self.changes = self.accounts.changes(KinesisStream(self._client, arn))
+
+    def put(self, *texts: str) -> None:
+        """Let records come."""
+        put(self._client, self._name, *texts)
+
+    def drain(self) -> None:
+        """Commit all that has come."""
+        while self.changes.commit_next():
+            pass
+
+
+@pytest.fixture
+def backlogged(accounts: Accounts, stream: tuple[Any, str], monkeypatch: pytest.MonkeyPatch) -> Backlogged:
+    monkeypatch.setattr(streamed_changes, "_DRIVER_BYTES", 2000)
+    return Backlogged(accounts, *stream)
+
+
+def people(count: int, name: str = "Ann", at: int = START) -> list[str]:
+    """Changes that give so many items a name."""
+    return [change(at + number, item(f"{number:03d}"), item(f"{number:03d}", name=name)) for number in range(count)]
+
+
+def test_executors_commit_what_is_too_large_for_the_driver(backlogged: Backlogged) -> None:
+    backlogged.put(*people(40), "no JSON")
+    backlogged.drain()
+    assert [(id_, name) for id_, _, name in backlogged.accounts.alive()] == [(f"{n:03d}", "Ann") for n in range(40)]
+    assert backlogged.accounts.commits() == 1
+    (aside,) = quarantined(backlogged.accounts)
+    assert aside.rpartition("/")[2].startswith("shardId-000000000000-0-")
+    backlogged.start()
+    assert len(backlogged.accounts.progress().cursor) == 2
+    assert not backlogged.changes.commit_next()
+    backlogged.put(change(START + 1000, item("000"), item("000", name="Bea")))
+    backlogged.drain()
+    assert backlogged.accounts.alive()[0] == ("000", "2024-01", "Bea")
+
+
+def test_executors_end_a_batch_at_its_bytes_and_go_on(backlogged: Backlogged) -> None:
+    for number in range(4):
+        # The stand-in tells how far a reader is behind in milliseconds.
+        time.sleep(0.01)
+        backlogged.put(*people(40, f"n{number}", START + 1000 * number))
+    backlogged.start(batch_bytes=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headwater.lake.sources.kinesis._RECORDS_PER_CALL", 10)
+        backlogged.drain()
+    assert {name for _, _, name in backlogged.accounts.alive()} == {"n3"}
+    assert len(backlogged.accounts.alive()) == 40
+
+
+def test_a_batch_of_executors_is_read_and_decoded_once(
+    spark: SparkSession, backlogged: Backlogged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is counted, quarantined and written is the same then, even if reading again would give something else."""
     read = spark.sparkContext.accumulator(0)
 
-    def record(number: int) -> tuple[str]:
-        read.add(1)
-        return (change(START + number, None, item(str(number))) if number else "no JSON",)
+    class Counted(ReadRanges):
+        def __init__(self, spark: SparkSession, ranges: list[ShardRange], most_bytes: int) -> None:
+            super().__init__(spark, ranges, most_bytes)
 
-    rows = spark.sparkContext.parallelize(range(5), 2).map(record)
-    accounts.changes().commit_frame(spark.createDataFrame(rows, f"`{RAW}` string", verifySchema=False), 1)
-    assert read.value == 5
-    assert len(accounts.alive()) == 5
+            def counted(record: Record) -> Record:
+                read.add(1)
+                return record
+
+            self.records = self.records.map(counted)
+
+    monkeypatch.setattr(streamed_changes, "ReadRanges", Counted)
+    backlogged.put(*people(40), "no JSON")
+    backlogged.drain()
+    assert read.value == 41
 
 
-def test_a_record_without_data_is_quarantined(spark: SparkSession, accounts: Accounts) -> None:
-    frame = spark.createDataFrame([(None,), (FIRST,)], f"`{RAW}` string")
-    accounts.changes().commit_frame(frame, 0)
-    assert accounts.alive() == [("1", "2024-01", "Ann")]
-    assert [event["records"] for event in accounts.events if event["event"] == "quarantine"] == [1]
-
-
-@pytest.mark.parametrize("name", ["$json$data_infer_schema$_temporary$", "$json$data_infer_schema$.temporary$", "data"])
-def test_the_record_is_found_under_every_name_that_sources_give_it(
-    spark: SparkSession, accounts: Accounts, name: str
+def test_of_two_ends_of_a_range_that_was_read_twice_the_first_counts(
+    spark: SparkSession, stream: tuple[Any, str]
 ) -> None:
-    accounts.changes().commit_frame(spark.createDataFrame([(FIRST,)], f"`{name}` string"), 0)
-    (row,) = accounts.stored()
-    assert row["_position"] == f"event/{START}-1"
+    client, name = stream
+    arn = f"arn:aws:kinesis:eu-central-1:123456789012:stream/{name}"
+    put(client, name, *people(5))
+    read = ReadRanges(spark, KinesisStream(client, arn).ranges({}), 1 << 20)
+    assert read.records.count() == 5
+    first = read.cursor
+    put(client, name, *people(5, "Bea"))
+    # As after the loss of an executor whose part of the batch was stored there.
+    assert read.records.count() == 10
+    assert read.cursor == first
 
 
-def test_a_source_without_the_record_is_refused(spark: SparkSession, accounts: Accounts) -> None:
-    with pytest.raises(UserError, match="found the columns id, expected"):
-        accounts.changes().commit_frame(spark.createDataFrame([("1",)], "id string"), 0)
+class TwoTables:
+    """The shipped job over two tables, each with a stream of its own. Each run is a job of its own, until it has done
+    all there is."""
+
+    def __init__(self, spark: SparkSession, aws_api: AwsApi) -> None:
+        self.accounts = Accounts(spark, aws_api, f"t-{uuid.uuid4().hex[:8]}")
+        self.accounts.writer.close()
+        self.accounts.leases.take().release()
+        # Not partitioned, so that no catalog is needed.
+        contract = replace(self.accounts.contract, partition_by=())
+        self.contracts = [replace(contract, table=name) for name in ("one", "two")]
+        self._kinesis = aws_api.client("kinesis")
+        self._streams = {name: f"{name}-{uuid.uuid4().hex[:8]}" for name in ("one", "two")}
+        for stream in self._streams.values():
+            self._kinesis.create_stream(StreamName=stream, ShardCount=1)
+
+    def arrive(self, table: str, *changes: str) -> None:
+        """Let changes arrive in a table's stream."""
+        put(self._kinesis, self._streams[table], *changes)
+
+    def run(self, *, once: bool = True, until: Callable[[], None] | None = None) -> None:
+        """Run a job, and tell it to stop when ``until`` has returned."""
+        arn = "arn:aws:kinesis:eu-central-1:123456789012:stream"
+        argv = [f"--stream-arn={','.join(f'{name}={arn}/{stream}' for name, stream in self._streams.items())}"]
+        argv += [f"--source-table=one={SOURCE},two={SOURCE}", "--window-seconds=0.1", "--contract=none"]
+        argv += [f"--lake={self.accounts.lake}", "--database=lake", *(["--once"] if once else [])]
+        options = StreamedSource().arguments(argv)
+        leases = Leases(self.accounts.s3, f"{self.accounts.lake}/_leases", "test", 3600.0, threading.Event())
+        job = replace(self.accounts.job(options), contracts=self.contracts, leases=leases)
+
+        def watch(until: Callable[[], None]) -> None:
+            try:
+                until()
+            finally:
+                job.stop.set()
+
+        if until is not None:
+            threading.Thread(target=watch, args=(until,)).start()
+        try:
+            entry.write(StreamedSource(), job, options)
+        finally:
+            leases.release()
+
+    def rows(self, table: str) -> list[tuple[str, str]]:
+        """Id and name of a table's rows that are not tombstones."""
+        batches = list(read_lake(f"{self.accounts.lake}/{table}", self.accounts.storage))
+        rows = pa.Table.from_batches(batches).to_pylist() if batches else []
+        return sorted((row["id"], row["name"]) for row in rows if not row["_deleted"])
+
+    def of(self, event: str) -> list[str]:
+        """The tables of which the job reported such an event."""
+        return [each["table"] for each in self.accounts.events if each["event"] == event]
 
 
-def test_the_start_of_streaming_is_noted_once(spark: SparkSession, accounts: Accounts) -> None:
-    changes = accounts.changes()
-    changes.commit_frame(batch(spark, FIRST), 0)
-    noted = accounts.progress().since
-    changes.commit_frame(batch(spark, MOVED), 1)
-    assert 0 < noted == accounts.progress().since
+@pytest.fixture
+def two_tables(spark: SparkSession, endpoint: str, aws_api: AwsApi) -> TwoTables:
+    return TwoTables(spark, aws_api)
 
 
-def test_an_undecodable_record_is_kept_as_it_came(spark: SparkSession, accounts: Accounts) -> None:
-    accounts.changes().commit_frame(batch(spark, FIRST, json.dumps({"tableName": SOURCE})), 0)
-    assert accounts.alive() == [("1", "2024-01", "Ann")]
-    assert [event["records"] for event in accounts.events if event["event"] == "quarantine"] == [1]
+def test_two_tables_in_one_job_go_on_from_cursors_of_their_own(two_tables: TwoTables) -> None:
+    two_tables.arrive("one", FIRST)
+    two_tables.arrive("two", FIRST, MOVED)
+    two_tables.run()
+    assert (two_tables.rows("one"), two_tables.rows("two")) == ([("1", "Ann")], [("1", "Bea")])
+    two_tables.arrive("one", MOVED)
+    two_tables.run()
+    assert two_tables.rows("one") == two_tables.rows("two") == [("1", "Bea")]
+    assert two_tables.of("commit") == ["one", "two", "one"] or two_tables.of("commit") == ["two", "one", "one"]
+
+
+def test_a_table_that_fails_begins_anew_while_the_others_go_on(
+    two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.lake.job.loop.PASSING_PAUSE", IdlePause(0.5, 0.5))
+    commit = StreamedChanges.commit_next
+    refusals = iter(["S3 refused"] * 4)
+
+    def refused(changes: StreamedChanges) -> bool:
+        if changes._writer.contract.table == "two":
+            for refusal in refusals:
+                raise OSError(refusal)
+        return commit(changes)
+
+    def later() -> None:
+        wait_until("two failures", lambda: len(two_tables.of("failed")) >= 2)
+        two_tables.arrive("one", MOVED)
+        wait_until("both tables' commits", lambda: sorted(two_tables.of("commit")) == ["one", "one", "two"])
+        wait_until("the other table's recovery", lambda: "two" in two_tables.of("recovered"))
+
+    monkeypatch.setattr(StreamedChanges, "commit_next", refused)
+    two_tables.arrive("two", FIRST)
+    two_tables.arrive("one", FIRST)
+    two_tables.run(once=False, until=later)
+    assert two_tables.of("failed") == ["two"] * 4
+    assert (two_tables.rows("one"), two_tables.rows("two")) == ([("1", "Bea")], [("1", "Ann")])
+
+
+def test_a_table_with_too_many_bad_records_leaves_the_others_to_drain(two_tables: TwoTables) -> None:
+    two_tables.arrive("two", *["no JSON"] * 20)
+    two_tables.arrive("one", FIRST, MOVED)
+    with pytest.raises(TooManyBadRecords, match="20 of 20 records cannot be decoded"):
+        two_tables.run()
+    assert two_tables.of("failed") == ["two"]
+    assert two_tables.rows("one") == [("1", "Bea")]

@@ -24,7 +24,7 @@ class RangeEnd(NamedTuple):
 
 
 class ReadRanges:
-    """The records of ranges as an RDD, each range read by one task, up to ``most_bytes`` or to the shard's end.
+    """The records of ranges as an RDD, each range read by one task, to more than ``most_bytes`` or to the shard's end.
 
     A task that Spark repeats reads from the same position, and so at least as much as before. What it reads beyond the
     first end is read again by the next batch.
@@ -37,7 +37,7 @@ class ReadRanges:
         def read(part: ShardRange) -> Iterator[Record]:
             reader = ShardReader(client(part.place), part.stream, part.shard, part.after)
             left = most_bytes
-            while reader.is_behind and left > 0:
+            while reader.is_behind and left >= 0:
                 for record in reader.poll():
                     left -= len(record.data)
                     yield record
