@@ -2,6 +2,7 @@
 
 import os
 import platform
+import secrets
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from rig.local.processes import Process, Program
 
 CORES = 2
 DRIVER_MEMORY = "2g"
+_EXECUTOR_MIB = 1024
 # Warnings only, since Spark and Hudi log much; a job's events go to standard output. S3A of Hadoop 3.3.6 warns of each
 # object that it writes.
 LOG4J = """rootLogger.level = warn
@@ -153,7 +155,9 @@ def _python() -> Path | None:
 @dataclass(frozen=True)
 class SparkJob:
     """A script with its arguments. ``name`` is what a person calls it, for errors; ``memory`` is the driver's heap;
-    ``optimized`` and ``shared`` are told at ``configuration``; ``jars`` take the place of Hudi's and ours."""
+    ``optimized`` and ``shared`` are told at ``configuration``; ``jars`` take the place of Hudi's and ours.
+    ``executors`` run in processes of their own, with one core each; by default the driver runs all tasks. ``events`` is
+    the folder of Spark's own event log, if it is to write one."""
 
     script: Path
     arguments: Sequence[str]
@@ -162,6 +166,8 @@ class SparkJob:
     optimized: bool = False
     shared: Mapping[str, str] | None = None
     jars: Sequence[Path] = ()
+    executors: int = 0
+    events: Path | None = None
 
 
 def submit(job: SparkJob, folder: Path, api: aws.AwsApi) -> Process:
@@ -179,8 +185,19 @@ def submit(job: SparkJob, folder: Path, api: aws.AwsApi) -> Process:
     if job.jars:
         class_path = class_archive.class_path() + list(job.jars)
         settings["spark.driver.extraClassPath"] = os.pathsep.join(str(path) for path in class_path)
+    master = f"local[{CORES}]"
+    if job.executors:
+        master = f"local-cluster[{job.executors},1,{_EXECUTOR_MIB}]"
+        settings |= {
+            "spark.executor.memory": f"{_EXECUTOR_MIB}m",
+            "spark.executor.extraClassPath": settings["spark.driver.extraClassPath"],
+            "spark.executor.extraJavaOptions": "-Duser.timezone=UTC",
+            "spark.authenticate.secret": secrets.token_urlsafe(30),
+        }
+    if job.events is not None:
+        settings |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": job.events.resolve().as_uri()}
     environ = {**api.environment(), **environment(), **shipped_python()}
-    argv = [str(Path(environ["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", f"local[{CORES}]"]
+    argv = [str(Path(environ["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", master]
     for key, value in settings.items():
         argv += ["--conf", f"{key}={value}"]
     argv += ["--py-files", str(package), str(job.script), *job.arguments]
