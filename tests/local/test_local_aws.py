@@ -19,7 +19,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import broker_config, topic_config
-from headwater.lake.sources.kinesis import TRIM_HORIZON, KinesisStream
+from headwater.lake.sources.kinesis import KinesisStream
 from headwater.paths import CONTRACTS
 from rig.local_aws.daemon import Running
 from rig.samples import dynamodb_tables, orders
@@ -199,9 +199,9 @@ def test_a_stream_is_read_on_from_where_a_reader_that_ended_had_come(tmp_path: P
         kinesis.create_stream(StreamName="items", ShardCount=1)
         arn = kinesis.describe_stream_summary(StreamName="items")["StreamDescriptionSummary"]["StreamARN"]
         kinesis.put_record(StreamName="items", Data=b"before", PartitionKey="key")
-        before, cursor = KinesisStream(kinesis, arn, TRIM_HORIZON).read({}, 1_000_000)
+        before, cursor = KinesisStream(kinesis, arn).read({}, 1_000_000)
         kinesis.put_record(StreamName="items", Data=b"after", PartitionKey="key")
-        after, _ = KinesisStream(kinesis, arn, TRIM_HORIZON).read(cursor, 1_000_000)
+        after, _ = KinesisStream(kinesis, arn).read(cursor, 1_000_000)
     finally:
         running.stop(tmp_path / "account")
     assert [[record.data for record in records] for records in (before, after)] == [[b"before"], [b"after"]]

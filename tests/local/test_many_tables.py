@@ -31,7 +31,6 @@ from rig.local.pipeline import EventLog, bytes_of_part
 from rig.local.spark import SparkJob
 from tests.aws_recorder import ApiWithS3Behind, Recorder
 from tests.lake import accounts
-from tests.local.test_glue_source import STAND_IN as GLUE_STAND_IN
 
 pytestmark = pytest.mark.drill
 
@@ -188,13 +187,12 @@ class TablesOfPostgresql(Tables):
 
 
 class TablesOfDynamodb(Tables):
-    """Written by the Glue job with a streaming query for each, from a source that gives what Glue's does."""
+    """Written by the Glue job from a Kinesis stream for each."""
 
     look_seconds = 5.0
     between_batches = 2.0
 
     def __init__(self, folder: Path, api: ApiWithS3Behind[HoldingS3], count: int) -> None:
-        self._streams = folder / "streams"
         self._numbers = itertools.count()
         super().__init__(folder, api, count)
 
@@ -204,13 +202,12 @@ class TablesOfDynamodb(Tables):
 
     def _job(self, folder: Path) -> SparkJob:
         for name in self.names:
-            (self._streams / name).mkdir(parents=True)
+            self.api.client("kinesis").create_stream(StreamName=name, ShardCount=1)
         account = "arn:aws:kinesis:eu-central-1:123456789012:stream"
         arguments = {
             "--contract": ",".join(f"s3://many/contracts/{name}.json" for name in self.names),
             "--stream-arn": self._of_each(f"{account}/{{}}"),
             "--source-table": self._of_each(accounts.SOURCE),
-            "--checkpoint": self._of_each("s3://many/checkpoints/{}"),
             "--lake": "s3://many/lake",
             "--database": "many",
             "--window-seconds": str(self.look_seconds),
@@ -218,31 +215,23 @@ class TablesOfDynamodb(Tables):
         script = ROOT / "glue_scripts" / "write_hudi.py"
         return SparkJob(script, [part for pair in arguments.items() for part in pair], memory="3g", optimized=True)
 
-    @property
-    def pause(self) -> float:
-        # The source's stand-in gives a query one file a window.
-        return max(self.between_batches, self.look_seconds / len(self.names))
-
     def _of_each(self, value: str) -> str:
         return ",".join(f"{name}={value.format(name)}" for name in self.names)
 
     def _put(self, table: str, changes: int) -> int:
         number = next(self._numbers)
-        lines = []
+        records = []
         for id_ in range(changes):
             new = accounts.item(str(id_), name=f"name {number}")
-            lines.append(accounts.change(time.time_ns() // 1000 + id_, new if self._landed[table] else None, new))
-        written = self._streams / table / f".{number}"
-        written.write_text("".join(line + "\n" for line in lines))
-        # Whole at once, as records are.
-        written.rename(written.with_name(f"{number}.txt"))
+            data = accounts.change(time.time_ns() // 1000 + id_, new if self._landed[table] else None, new)
+            records.append({"Data": data, "PartitionKey": str(id_)})
+        for first in range(0, changes, 500):
+            self.api.client("kinesis").put_records(StreamName=table, Records=records[first : first + 500])
         return changes
 
 
 @pytest.fixture
-def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Tables], count: int) -> Iterator[Tables]:
-    monkeypatch.setenv("PYTHONPATH", str(GLUE_STAND_IN))
-    monkeypatch.setenv("HEADWATER_TEST_STREAMS", str(tmp_path / "streams"))
+def tables(tmp_path: Path, kind: type[Tables], count: int) -> Iterator[Tables]:
     with ApiWithS3Behind(tmp_path / "aws", HoldingS3) as api:
         tables = kind(tmp_path, api, count)
         tables.job.start()

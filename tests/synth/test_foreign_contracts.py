@@ -110,7 +110,7 @@ def test_rights_to_each_table_and_topic_are_needed(build: Build) -> None:
     for topic in ("headwater.rental.film_actor", "headwater.shop.rentals"):
         assert f"landing/{topic}/*" in texts["emr writer"]
         assert f"topic/{{kafka}}/{topic} " in texts["source connector"] + texts["sink connector"]
-    assert "checkpoints/device_states/*" in texts["glue writer"]
+    assert "/lake/device_states/*" in texts["glue writer"]
     assert not [name for name, text in texts.items() if "northwind" in text or "customers" in text]
 
 
@@ -123,7 +123,7 @@ def test_a_job_of_its_own_needs_what_its_table_does(build: Build) -> None:
     ]
     texts = {each.role: " ".join(map(str, each.rights)) for each in writers}
     assert set(texts) == {"glue-job:Roledevicestates", "glue-job:Roleaccounts"}
-    assert "checkpoints/accounts/*" in texts["glue-job:Roleaccounts"]
+    assert "/lake/accounts/*" in texts["glue-job:Roleaccounts"]
     assert "device_states" not in texts["glue-job:Roleaccounts"]
     changed = templates(synthesized)
     without(changed, "Roledevicestates", "glue-job", "kinesis:GetRecords")

@@ -1,6 +1,5 @@
 """The streaming jobs of the key-value pipeline, and what keeps them running."""
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ from headwater.contract.reading import parse_contract
 from headwater.definitions import spark_settings
 from headwater.environment.model import Environment
 from headwater.environment.rules import read_environment
+from headwater.lake.job.streamed_source import StreamedSource
 from headwater.packaging import jars
 from headwater.paths import CONFIG, ROOT
 from stacks import application
@@ -86,15 +86,10 @@ def test_spark_is_set_as_in_the_local_run(every: "Synthesized") -> None:
 
 
 def test_the_script_takes_the_arguments_of_the_job(dev: "Synthesized") -> None:
-    spec = importlib.util.spec_from_file_location("glue_write_hudi", ROOT / "glue_scripts" / "write_hudi.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
     # Glue hands the job's own arguments to the script too, and adds some.
     passed = [text for name, value in arguments(dev).items() for text in (name, deployed(value))]
-    options = script.arguments([*passed, "--JOB_NAME", "headwater-dev-key-value", "--JOB_RUN_ID", "jr_1"])
-    script.check_tables(["accounts"], options)
+    options = StreamedSource().arguments([*passed, "--JOB_NAME", "headwater-dev-key-value", "--JOB_RUN_ID", "jr_1"])
+    assert set(options.stream_arn) == set(options.source_table) == {"accounts"}
     assert options.database == "headwater_dev"
     assert options.source_table == {"accounts": "headwater-dev-accounts"}
     assert [uri.rpartition(".")[2] for uri in options.contract] == ["json"]
@@ -107,7 +102,6 @@ def test_the_job_reads_the_stream_of_its_table(every: "Synthesized") -> None:
     assert arguments(every)["--source-table"] == f"accounts={name}"
     assert arguments(every)["--database"] == f"headwater_{every.environment.name}"
     assert deployed(arguments(every)["--stream-arn"]).endswith(f":stream/{name}")
-    assert json.dumps(arguments(every)["--checkpoint"]).endswith('"/checkpoints/accounts"]]}')
 
 
 def test_the_role_reads_one_stream_and_writes_one_table(every: "Synthesized") -> None:
@@ -219,9 +213,9 @@ def test_all_tables_share_a_job_unless_the_environment_gives_each_its_own(
         values = job["Properties"]["DefaultArguments"]
         bound = [
             [pair.partition("=")[0] for pair in deployed(values[name]).split(",")]
-            for name in ("--source-table", "--stream-arn", "--checkpoint")
+            for name in ("--source-table", "--stream-arn")
         ]
-        assert bound[0] == bound[1] == bound[2]
+        assert bound[0] == bound[1]
         assert deployed(values["--contract"]).count(".json") == len(bound[0])
         found[job["Properties"]["Name"].removeprefix("headwater-dev-")] = bound[0]
     assert found == tables

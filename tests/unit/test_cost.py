@@ -144,7 +144,7 @@ def test_a_glue_job_pays_for_its_workers_around_the_clock() -> None:
     assert items["metrics"] == 2 * cost.assumed("metrics_per_table")
     commits = 2 * 60 * 3600 / 30
     assert items["commits, writing"] == pytest.approx(commits * cost.assumed("commit_writes") / 1e6)
-    assert items["checkpoints, reading"] == pytest.approx(commits * cost.assumed("checkpoint_reads") / 1e6)
+    assert items["polls for requests"] == pytest.approx(2 * 730 * 3600 / 30 / 1e6)
 
 
 def test_where_a_table_has_to_be_compared_its_comparison_sends_metrics() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS, REQUESTS_PAUSE, IdlePause
+from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,6 @@ from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS, REQUESTS_PAUSE, 
         (IdlePause(0.5, 4), [0.5, 1, 2, 4, 4, 4]),
         (IdlePause(1, 1), [1, 1, 1]),
         (IdlePause(7, 3), [3, 3]),
-        (REQUESTS_PAUSE, [5, 10, 20, 30, 30]),
     ],
 )
 def test_a_pause_doubles_up_to_the_longest(pause: IdlePause, expected: list[float]) -> None:

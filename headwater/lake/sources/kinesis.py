@@ -161,7 +161,7 @@ class KinesisStream:
                 due = {name: self._reader(name, reached) for name in self._due(reached) if name not in at_end}
                 if not due:
                     break
-                for (name, reader), read in zip(due.items(), pool.map(_polled, due.values()), strict=True):
+                for (name, reader), read in zip(due.items(), pool.map(ShardReader.poll, due.values()), strict=True):
                     records += read
                     total += sum(len(record.data) for record in read)
                     reached[self._source(name)] = READ_TO_END if reader.is_closed else reader.after
@@ -235,7 +235,3 @@ class KinesisStream:
         if reader is None or reader.after != after:
             reader = self._readers[shard] = ShardReader(self._kinesis, self._name, shard, after)
         return reader
-
-
-def _polled(reader: ShardReader) -> list[Record]:
-    return reader.poll()
