@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headwater.contract.masks import read_key
 from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
 from headwater.definitions import writers
 from headwater.lake.sources.kinesis import TRIM_HORIZON, KinesisStream
@@ -172,7 +173,10 @@ class KeyValuePipeline(ExitStack):
 
     def verify(self) -> list[TableComparison]:
         """Compare every DynamoDB table with its lake table."""
-        return verify_tables(self.contracts, {DYNAMODB: DynamoDbSource(self.client())}, self.lake())
+        mask_key = None
+        if any(contract.needs_mask_key for contract in self.contracts):
+            mask_key = read_key(self.aws.client("secretsmanager"), MASK_SECRET)
+        return verify_tables(self.contracts, {DYNAMODB: DynamoDbSource(self.client(), mask_key=mask_key)}, self.lake())
 
     def commits(self) -> list[dict[str, Any]]:
         """The commits of all tables so far."""

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from headwater.cli import app
 from rig.commands import demo
-from rig.demo.run import DemoPlan, Pace
+from rig.demo.sources import DemoPlan, Pace
 
 
 @pytest.fixture
