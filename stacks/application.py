@@ -159,7 +159,7 @@ class _Database:
 def _database(
     scope: Construct, environment: Environment, network: NetworkStack, lake: LakeStack, assets: Assets
 ) -> _Database:
-    settings = environment.database
+    settings = environment.postgresql.database
     if isinstance(settings, Aurora):
         aurora = DatabaseStack(scope, environment=environment, settings=settings, network=network)
         content = DatabaseContentStack(
@@ -191,18 +191,18 @@ def capture_settings(environment: Environment, lake: LakeStack, address: Address
         database_tls=verified_by(_database_root(environment)),
         landing_bucket=lake.landing.bucket_name,
         landing_prefix=LANDING_PREFIX,
-        flush_ms=environment.connect.flush_ms,
-        topic_partitions=environment.stream.partitions,
-        sink_tasks=environment.connect.sink_tasks,
-        missing_offsets=environment.connect.missing_offsets,
-        snapshot_mode=environment.connect.snapshot_mode,
-        epoch=environment.connect.epoch,
+        flush_ms=environment.postgresql.connect.flush_ms,
+        topic_partitions=environment.postgresql.stream.partitions,
+        sink_tasks=environment.postgresql.connect.sink_tasks,
+        missing_offsets=environment.postgresql.connect.missing_offsets,
+        snapshot_mode=environment.postgresql.connect.snapshot_mode,
+        epoch=environment.postgresql.connect.epoch,
         mask_secret=lake.mask_secret,
     )
 
 
 def _database_root(environment: Environment) -> str:
-    file = environment.database.root_certificate
+    file = environment.postgresql.database.root_certificate
     if file is None:
         return rds_authority.root(environment.region)
     path = ROOT / file

@@ -73,7 +73,7 @@ class GlueJobStack(HeadwaterStack):
             )
             for contract in written
         }
-        groups = _groups(written, shared=environment.glue.jobs == "shared")
+        groups = _groups(written, shared=environment.dynamodb.glue.jobs == "shared")
         self.job_names = {group: f"{self.prefix}-{group}" for group in groups}
         if not groups:
             return
@@ -103,7 +103,7 @@ class GlueJobStack(HeadwaterStack):
     def _job(self, group: str, contracts: Sequence[Contract]) -> None:
         """The job of a group of contracts, its run and its restarts."""
         environment = self.environment_settings
-        settings = environment.glue
+        settings = environment.dynamodb.glue
         name = self.job_names[group]
         role = self._role(group, contracts)
         script = s3_assets.Asset(self, f"Script-{group}", path=str(self._assets.glue_script()))
