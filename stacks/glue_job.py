@@ -75,8 +75,6 @@ class GlueJobStack(HeadwaterStack):
         }
         groups = _groups(written, shared=environment.dynamodb.glue.jobs == "shared")
         self.job_names = {group: f"{self.prefix}-{group}" for group in groups}
-        if not groups:
-            return
         self._runs = PolledProvider(self, "Runs", module="glue_run", assets=assets)
         self._restart = self._runs.function("Restart", "keep_running", cdk.Duration.minutes(1))
         iam.Grant.add_to_principal(
@@ -233,7 +231,7 @@ class GlueJobStack(HeadwaterStack):
 def _groups(contracts: Sequence[Contract], *, shared: bool) -> dict[str, Sequence[Contract]]:
     """The contracts that a job writes, by the end of the job's name. No table has the name of the shared job."""
     if shared:
-        return {SHARED: contracts} if contracts else {}
+        return {SHARED: contracts}
     return {contract.table: [contract] for contract in contracts}
 
 

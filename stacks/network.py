@@ -168,7 +168,9 @@ class NetworkStack(HeadwaterStack):
     def _protect(self, nat: ec2.NatInstanceProviderV2) -> None:
         """Close what CDK's NAT instance leaves open: let in the VPC only, encrypt its disk, ask for IMDSv2."""
         nat.connections.allow_from(
-            ec2.Peer.ipv4(self.environment_settings.postgresql.network.cidr), ec2.Port.all_traffic(), "from within the VPC"
+            ec2.Peer.ipv4(self.environment_settings.postgresql.network.cidr),
+            ec2.Port.all_traffic(),
+            "from within the VPC",
         )
         for instance in nat.gateway_instances:
             cdk.Aspects.of(instance).add(ec2.InstanceRequireImdsv2Aspect())
