@@ -28,7 +28,7 @@ def epoch(
     What is read after the deploy then wins over all that was read before. An epoch is never lowered.
     """
     section, field = _SETTINGS[source]
-    now: int = getattr(getattr(read_environment(name, CONFIG), section), field)
+    now: int = getattr(getattr(getattr(read_environment(name, CONFIG), source), section), field)
     if now >= MAX_EPOCH:
         raise UserError(f"{section}.{field}: found {now}, the highest there is")
     path = CONFIG / f"{name}.yaml"

@@ -65,4 +65,8 @@ def demo(
 
 
 def _pace(environment: Environment) -> Pace:
-    return Pace(environment.connect.flush_ms, environment.emr.idle_seconds_max, environment.glue.window_seconds)
+    return Pace(
+        environment.postgresql.connect.flush_ms,
+        environment.postgresql.emr.idle_seconds_max,
+        environment.dynamodb.glue.window_seconds,
+    )

@@ -121,7 +121,7 @@ class KeyValuePipeline(ExitStack):
             streams={table: source.stream_arn() for table, source in sources.items()},
             source_tables={table: source.name for table, source in sources.items()},
             window_seconds=window_seconds,
-            epoch=environment.glue.epoch,
+            epoch=environment.dynamodb.glue.epoch,
             mask_secret=MASK_SECRET if any(contract.needs_mask_key for contract in self.contracts) else None,
         )
         pairs = [part for pair in rendered.items() for part in pair]

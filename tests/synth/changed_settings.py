@@ -80,8 +80,8 @@ def _settings(struct: type, values: Any, prefix: str = "") -> Iterator[tuple[str
             kind = values[name][tagged[0].__struct_config__.tag_field]
             (form,) = [form for form in tagged if form.__struct_config__.tag == kind]
             yield from _settings(form, values[name], f"{prefix}{name}.")
-        elif forms == [type_]:
-            yield from _settings(type_, values[name], f"{prefix}{name}.")
+        elif len(forms) == 1 and values[name] is not None:
+            yield from _settings(forms[0], values[name], f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", type_
 

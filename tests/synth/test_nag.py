@@ -21,6 +21,7 @@ from headwater.paths import CONFIG
 from stacks import application, nag
 from stacks.assets import Assets
 from stacks.nag import Reason
+from tests.synth.deployed import made
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -68,7 +69,7 @@ def test_the_app_does_not_synthesize_with_a_finding(
 ) -> None:
     app = new_app()
     settings = read_environment("dev", CONFIG)
-    stack = application.build(app, settings, contracts, assets).network
+    stack = made(application.build(app, settings, contracts, assets).network)
     open_group = ec2.SecurityGroup(stack, "OpenGroup", vpc=stack.vpc)
     open_group.add_ingress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(22))
     s3.Bucket(stack, "PlainBucket")

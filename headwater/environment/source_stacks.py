@@ -1,0 +1,37 @@
+"""Which stacks only one source needs, and which of them stay when no contract is of that source any more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headwater.contract.model import DYNAMODB, POSTGRESQL
+
+STACKS = {
+    POSTGRESQL: (
+        "network",
+        "database",
+        "database-content",
+        "database-peering",
+        "stream",
+        "stream-topics",
+        "connect",
+        "emr",
+        "emr-writer",
+    ),
+    DYNAMODB: ("key-value", "glue-job"),
+}
+"""The stacks that only one source needs, by their names within the environment, in the order of their deployment.
+
+They are deleted in the reverse order, so that the connector drops its slot while the database is there."""
+WITH_DATA = ("network", "database", "stream", "stream-topics", "key-value")
+"""The stacks that hold a source's data, and the network in which its database and brokers are. They stay where the
+environment keeps its data: what is in them has fixed names, which would refuse a later stack."""
+
+
+def left_over(source: str, there: Collection[str], wanted: Collection[str]) -> list[str]:
+    """The stacks of a source that are ``there``, in the order of their deletion, if none of the source is ``wanted``.
+    Names are those within the environment."""
+    stacks = STACKS[source]
+    if any(part in wanted for part in stacks):
+        return []
+    return [part for part in reversed(stacks) if part in there]
