@@ -29,6 +29,8 @@ _IN_CHANGE = ("CREATING", "RESTARTING", "RESUMING", "UPDATING")
 
 def metrics(deployed: Deployed) -> Iterable[Metric]:
     """What has to be measured."""
+    if not deployed.relational:
+        return
     for name in deployed.connector_names:
         yield _tasks(name, "RunningTaskCount")
         yield _tasks(name, "ErroredTaskCount")

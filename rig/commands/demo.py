@@ -1,6 +1,7 @@
 """``headwater demo``: run the pipeline on this machine and compare lake and sources."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from headwater.commands.verify import comparison_table
 from headwater.console import announce, keep_running, say
+from headwater.contract.model import DYNAMODB, POSTGRESQL
 from headwater.contract.reading import read_contracts
 from headwater.environment.model import Environment
 from headwater.environment.rules import read_environment
@@ -65,8 +67,10 @@ def demo(
 
 
 def _pace(environment: Environment) -> Pace:
-    return Pace(
-        environment.postgresql.connect.flush_ms,
-        environment.postgresql.emr.idle_seconds_max,
-        environment.dynamodb.glue.window_seconds,
-    )
+    pace = Pace()
+    if environment.describes(POSTGRESQL):
+        sections = environment.postgresql
+        pace = replace(pace, flush_ms=sections.connect.flush_ms, idle_seconds_max=sections.emr.idle_seconds_max)
+    if environment.describes(DYNAMODB):
+        pace = replace(pace, window_seconds=environment.dynamodb.glue.window_seconds)
+    return pace

@@ -181,8 +181,9 @@ class _Update:
 
 
 def _make_release(deployment: LocalDeployment) -> Checkout:
-    """Synthesize a checkout of another release: it has a column more in the contract of customers, if there is one,
-    another plugin of the connectors, and other writers."""
+    """Synthesize a checkout of another release, which has another plugin and other writers.
+
+    The contract of customers, if there is one, has a column more in it."""
     release = deployment.release()
     path = release.folder / _CONTRACT
     if path.exists():

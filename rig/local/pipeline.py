@@ -25,6 +25,7 @@ from headwater.definitions.order_database import CDC_ROLE, ROLES
 from headwater.definitions.writers import LakePlace
 from headwater.environment.model import Environment
 from headwater.environment.rules import read_environment
+from headwater.errors import UserError
 from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS
 from headwater.lake.base.s3_uri import object_uri, split_uri
 from headwater.order_database import administration
@@ -89,6 +90,8 @@ class Pipeline(ExitStack):
         flush_ms: int = CaptureSettings.flush_ms,
     ) -> None:
         super().__init__()
+        if not of_database(contracts, POSTGRESQL):
+            raise UserError("contracts: found none of PostgreSQL, expected one at least")
         self._snapshot_mode = snapshot_mode
         self._flush_ms = flush_ms
         self.folder = folder.resolve()
