@@ -280,7 +280,7 @@ def read_acknowledged(path: Path = ACKNOWLEDGED) -> list[Acknowledgement]:
 
 
 def entry_for(loss: Loss) -> str:
-    """The entry that acknowledges a loss, with ``…`` for its reason. Those of a stack that is gone have one entry."""
+    """The entry that acknowledges a loss, with ``…`` for its reason. A stack that is gone has one entry for all."""
     resource = EVERY if loss.with_stack else loss.resource
     entry: dict[str, Any] = {"environment": loss.environment, "stack": loss.stack, "resource": resource}
     if loss.property is not None:

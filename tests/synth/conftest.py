@@ -66,7 +66,7 @@ class Synthesized:
 
     @property
     def capture(self) -> CaptureSettings:
-        """What the connectors are told."""
+        """The settings of the connectors."""
         return made(self.stacks.connect).capture
 
     @property
