@@ -166,7 +166,7 @@ def strange_code(assembly: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _manifests(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The lists of files that ``cdk deploy`` uploads. A folder may still hold those of stacks that have left the app."""
+    """The lists of files that ``cdk deploy`` uploads. Lists of stacks that have left the app may lie there too."""
     for name in sorted(_named(assembly, "cdk:asset-manifest", "file")):
         yield name, json.loads((assembly / name).read_text())
 
@@ -301,7 +301,7 @@ def _template_files(assembly: Path) -> list[Path]:
 
 
 def _named(assembly: Path, type_: str, property_: str) -> list[str]:
-    """What the artifacts of a type have as a property, in the manifest that the app has written."""
+    """One property of each artifact of a type, by the manifest that the app has written."""
     artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"].values()
     return [artifact["properties"][property_] for artifact in artifacts if artifact["type"] == type_]
 
