@@ -47,7 +47,7 @@ def deploy(name: Synthesized) -> None:
 
 
 def _left_over(environment: Environment, stacks: Sequence[str], account: Account) -> Iterator[str]:
-    """Name the stacks of each source of which no contract is left. If CloudFormation does not answer, nobody does."""
+    """Name the stacks of each source without a contract. If CloudFormation does not answer, name none."""
     try:
         there = statuses_of_stacks(account.client("cloudformation"))
     except (BotoCoreError, ClientError):

@@ -25,7 +25,7 @@ SLOT_LEFT = 4
 
 Source = Annotated[
     Literal["postgresql", "dynamodb"] | None,
-    typer.Option(help="Delete only the stacks of this source, of which no contract is left."),
+    typer.Option(help="Delete only the stacks of this source. No contract may be left of it."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Deletes the stacks of a source of which the last contract was removed."""
+"""Deletes the stacks of a source whose last contract was removed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _delete(environment: Environment, source: str, cloudformation: Any) -> None:
 
 
 def _refuse_protected(stacks: Sequence[str], region: str) -> None:
-    """Raise UserError if a stack is protected from deletion: who deletes it has to say so stack by stack."""
+    """Raise UserError if a stack is protected from deletion, with the commands that lift the protection."""
     if stacks:
         commands = "\n".join(
             f"  aws cloudformation update-termination-protection --no-enable-termination-protection --region {region} "

@@ -24,8 +24,8 @@ STACKS = {
 
 They are deleted in the reverse order, so that the connector drops its slot while the database is there."""
 WITH_DATA = ("network", "database", "stream", "stream-topics", "key-value")
-"""The stacks that hold a source's data, and the network in which its database and brokers are. They stay where the
-environment keeps its data: what is in them has fixed names, which would refuse a later stack."""
+"""The stacks that hold a source's data, and the network in which its database and brokers are. They stay if the
+environment keeps its data: their resources have fixed names, which would refuse a later stack."""
 
 
 def left_over(source: str, there: Collection[str], wanted: Collection[str]) -> list[str]:

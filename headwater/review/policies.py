@@ -147,9 +147,11 @@ class Judgement:
 
 
 def needed_by(deployment: Deployment, principals: Iterable[Principal]) -> list[Principal]:
-    """The principals of a deployment: without those of a source that it has no stack of, and without what only one with
-    the other kind of database needs. What was recorded for one table is needed for each that is deployed, and what was
-    for the job of all tables for each job that there is."""
+    """The principals that a deployment has, with the rights that its kind of database needs.
+
+    If the deployment has no stack of a source, then it has no principal of that source. Each table needs what was
+    recorded for one table, and each job what was recorded for the job of all tables.
+    """
     parts = {_part(resource.place) for resource in deployment.resources()}
     absent = {part for stacks in STACKS.values() if parts.isdisjoint(stacks) for part in stacks}
     principals = [principal for principal in principals if _part(principal.role) not in absent]

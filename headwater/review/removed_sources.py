@@ -1,4 +1,4 @@
-"""What becomes of the stacks of a source of which the last contract is removed."""
+"""What becomes of a source's stacks if its last contract is removed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def warnings(environment: str, before: Templates, after: Templates, specificatio
         deleted = [part for part in gone if part not in kept]
         yield (
             f"warning: {environment}: no contract of {SOURCE_NAMES[source]} is left, so its stacks leave the app: "
-            f"{', '.join(gone)}. `make deploy ENV={environment}` does not delete them. Delete {', '.join(deleted)} "
-            f"after it by `.venv/bin/headwater destroy --env {environment} --source {source}`."
+            f"{', '.join(gone)}. `make deploy ENV={environment}` does not delete them. Run after it "
+            f"`.venv/bin/headwater destroy --env {environment} --source {source}`, which deletes "
+            f"{', '.join(deleted) if kept else 'all of them'}"
         )
         for part in gone:
             held = [name for name in _kept(before[part]) if specification.stateful(_type(before[part], name))]
@@ -35,7 +36,7 @@ def warnings(environment: str, before: Templates, after: Templates, specificatio
 
 
 def _kept(template: Mapping[str, Any]) -> Iterator[str]:
-    """The resources that stay when their stack is deleted, or of which a snapshot does."""
+    """The resources that stay, or whose snapshot stays, when their stack is deleted."""
     return (name for name, resource in template["Resources"].items() if stays(resource))
 
 
