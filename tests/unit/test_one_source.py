@@ -35,10 +35,10 @@ def items_alone(tmp_path: Path) -> Path:
 
 
 def deployed(source: str) -> Deployed:
-    """An environment of one source, of which AWS is not asked."""
+    """An environment of one source, without an AWS."""
 
     def client(service: str) -> None:
-        raise AssertionError(f"{service} was asked")
+        raise AssertionError(f"found a client of {service}, expected none")
 
     return Deployed(read_environment("dev", CONFIG), of_database(read_contracts(CONTRACTS), source), client)
 
