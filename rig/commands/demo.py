@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headwater.commands.sources import refuse_without_contract
 from headwater.commands.verify import comparison_table
 from headwater.console import announce, keep_running, say
 from headwater.contract.model import DYNAMODB, POSTGRESQL
@@ -51,6 +52,9 @@ def demo(
     """
     if deployed and like is not None:
         raise UserError("--like: found --deployed beside it, expected one of them")
+    contracts = read_contracts(CONTRACTS)
+    if data is not None:
+        refuse_without_contract(contracts, POSTGRESQL, "--data")
     pace = Pace() if like is None else _pace(read_environment(like, CONFIG))
     if deployed:
         with_local_aws()
@@ -59,7 +63,7 @@ def demo(
     plan = DemoPlan(data, scale, seconds, rate, pace)
     tables = (deployed_run.run if deployed else run)(plan, announce, say, keep_running if keep else None)
     Console().print(comparison_table(tables))
-    sources = sources_of(read_contracts(CONTRACTS))
+    sources = sources_of(contracts)
     if not all(table.equal for table in tables):
         say(f"The lake differs from {sources}.")
         sys.exit(1)

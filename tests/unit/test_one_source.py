@@ -19,6 +19,7 @@ from headwater.operations import connectors, key_value
 from headwater.operations.deployed import Deployed
 from headwater.operations.part_logs import Wanted, lines
 from headwater.paths import CONFIG, CONTRACTS
+from rig.commands import demo as demo_command
 from rig.demo import run as demo
 from rig.demo.sources import DemoPlan, ItemsPipeline, OrdersPipeline
 
@@ -63,6 +64,13 @@ def test_a_verb_of_postgresql_alone_is_refused_without_a_contract(
 ) -> None:
     said = error_of(*arguments, "--contracts", str(items_alone))
     assert said.startswith(f"{option}: found contracts of accounts alone, expected one of PostgreSQL at least")
+
+
+def test_the_demo_loads_no_orders_without_a_contract_of_them(
+    items_alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_command, "CONTRACTS", items_alone)
+    assert error_of("demo", "--data", "northwind").startswith("--data: found contracts of accounts alone")
 
 
 @pytest.mark.parametrize(("source", "other"), [(POSTGRESQL, DYNAMODB), (DYNAMODB, POSTGRESQL)])
