@@ -199,11 +199,12 @@ def test_the_other_source_can_come_and_go(
 def test_a_source_that_keeps_its_data_can_go_too(
     source: str, alone: Alone, synthesize: Callable[[str], Synthesized]
 ) -> None:
-    """The stacks that stay need nothing of those that are deleted."""
+    """The stacks that stay need nothing of the deleted ones, and are updated when the source comes back."""
     both, one = templates(synthesize("prod")), templates(alone("prod", OTHER[source]))
     kept = {f"headwater-prod-{part}" for part in STACKS[source] if part in WITH_DATA}
     after = {stack: one.get(stack) or both[stack] for stack in both if stack in one or stack in kept}
     assert refusals(both, after) == []
+    assert refusals(after, both) == []
 
 
 @pytest.mark.parametrize("source", SOURCES)
