@@ -79,10 +79,12 @@ def test_no_epoch_is_raised_of_a_source_without_contracts(
 ) -> None:
     for contract in of_database(read_contracts(CONTRACTS), other):
         shutil.copy(CONTRACTS / f"{contract.table}.yaml", tmp_path)
+    config = tmp_path / "config"
+    shutil.copytree(CONFIG, config)
     monkeypatch.setattr(epoch, "CONTRACTS", tmp_path)
-    before = (CONFIG / "dev.yaml").read_text()
+    monkeypatch.setattr(epoch, "CONFIG", config)
     assert f"SOURCE: found contracts of {TABLES[other]} alone" in error_of("epoch", "--env", "dev", source)
-    assert (CONFIG / "dev.yaml").read_text() == before
+    assert (config / "dev.yaml").read_text() == (CONFIG / "dev.yaml").read_text()
 
 
 @pytest.mark.parametrize(
