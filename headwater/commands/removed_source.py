@@ -42,8 +42,8 @@ def delete_stacks(environment: Environment, account: Account, source: str) -> No
         ) from None
     except (BotoCoreError, ClientError) as error:
         raise UserError(
-            f"CloudFormation in {environment.region}: found {error}, expected an answer: use credentials that may "
-            "delete stacks"
+            f"CloudFormation in {environment.region}: found {error}, expected it to delete the stacks: use credentials "
+            f"that may, and if another stack is named, run `make deploy ENV={environment.name}` first"
         ) from None
 
 

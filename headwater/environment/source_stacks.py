@@ -14,15 +14,17 @@ STACKS = {
         "database-peering",
         "stream",
         "stream-topics",
-        "connect",
         "emr",
         "emr-writer",
+        "connect",
     ),
     DYNAMODB: ("key-value", "glue-job"),
 }
-"""The stacks that only one source needs, by their names within the environment, in the order of their deployment.
+"""The stacks that only one source needs, by their names within the environment. A stack comes after those it needs.
 
-They are deleted in the reverse order, so that the connector drops its slot while the database is there."""
+They are deleted in the reverse order. So the connector drops its slot while the database is there. connect goes
+first, because monitoring imports from it. If nobody has deployed without the contracts yet, then CloudFormation
+refuses that deletion, and nothing is lost."""
 WITH_DATA = ("network", "database", "stream", "stream-topics", "key-value")
 """The stacks that hold a source's data, and the network in which its database and brokers are. They stay if the
 environment keeps its data: their resources have fixed names, which would refuse a later stack."""

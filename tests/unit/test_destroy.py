@@ -168,6 +168,22 @@ def test_a_protected_stack_is_named_with_the_command_that_lifts_it(
 
 
 @mock_aws
+def test_a_slot_that_the_source_leaves_is_told_too(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "contracts").mkdir()
+    shutil.copy(CONTRACTS / "accounts.yaml", tmp_path / "contracts")
+    monkeypatch.setattr(removed_source, "CONTRACTS", tmp_path / "contracts")
+    run(EXISTING["database"])
+    cloudformation = create("dev", "network", "connect")
+    record(boto3.client("ssm", REGION))
+    done = CliRunner().invoke(app, ["destroy", "--env", "dev", "--source", "postgresql"], catch_exceptions=False)
+    assert done.exit_code == destroy.SLOT_LEFT
+    assert done.output.startswith(
+        "Deleting headwater-dev-connect\nDeleting headwater-dev-network\nThe replication slot"
+    )
+    assert there(cloudformation) == set()
+
+
+@mock_aws
 def test_a_source_that_has_a_contract_is_not_deleted(run: Run, relational: None) -> None:
     run()
     create("dev", "connect")
