@@ -74,6 +74,20 @@ def test_the_demo_runs_and_shows_the_parts_of_that_source_alone(checkout: Checko
 
 
 @pytest.mark.drill
+def test_the_demo_is_deployed_and_updated_under_its_load(checkout: Checkout, source: str) -> None:
+    # It copies what git lists.
+    succeeded(checkout.run("git", "init", "--quiet"))
+    succeeded(checkout.run("git", "add", "--all"))
+    said = succeeded(checkout.run_headwater("demo", "--deployed", "--seconds", "10", "--scale", "0.1"))
+    assert said.splitlines()[-1] == "The lake equals its source."
+    assert ("a column newsletter" in said) == (source == POSTGRESQL)
+    figures = json.loads((checkout.folder / "build" / "demo" / "report.json").read_text())
+    assert [table["name"] for table in figures["tables"]] == TABLES[source]
+    assert all(table["source_rows"] == table["lake_rows"] > 0 for table in figures["tables"])
+    assert list(figures["workloads"]) == [PIPELINES[source]]
+
+
+@pytest.mark.drill
 def test_the_lake_is_deployed_compared_and_destroyed_locally(checkout: Checkout, source: str, tmp_path: Path) -> None:
     succeeded(checkout.deploy())
     deployment = Deployment(checkout)
