@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import final
 
 from constructs import Construct
 
-from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings, verified_by
 from headwater.environment import rds_authority
@@ -31,7 +32,7 @@ from stacks.glue_job import GlueJobStack
 from stacks.key_value import KeyValueStack
 from stacks.key_value_sources import KeyValueSources
 from stacks.lake import LANDING_PREFIX, LakeStack
-from stacks.monitoring import MonitoringStack, Watched
+from stacks.monitoring import MonitoringStack, WatchedKeyValue, WatchedRelational
 from stacks.network import NetworkStack
 from stacks.relational_source import Address, RelationalSource
 from stacks.stream import StreamStack
@@ -42,35 +43,89 @@ _CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 
 @dataclass(frozen=True)
 class Application:
-    """The stacks, in the order of their deployment. One that the environment does not ask for is None."""
+    """The stacks, in the order of their deployment. One that neither contracts nor environment ask for is None."""
 
-    network: NetworkStack
+    network: NetworkStack | None
     lake: LakeStack
     database: DatabaseStack | None
     database_content: DatabaseContentStack | None
     database_peering: DatabasePeeringStack | None
-    stream: StreamStack
-    stream_topics: StreamTopicsStack
-    connect: ConnectStack
-    emr: EmrStack
-    emr_writer: EmrWriterStack
+    stream: StreamStack | None
+    stream_topics: StreamTopicsStack | None
+    connect: ConnectStack | None
+    emr: EmrStack | None
+    emr_writer: EmrWriterStack | None
     key_value: KeyValueStack | None
-    glue_job: GlueJobStack
+    glue_job: GlueJobStack | None
     monitoring: MonitoringStack
     bi: BiStack | None
 
 
 def build(scope: Construct, environment: Environment, contracts: Sequence[Contract], assets: Assets) -> Application:
-    """Make all stacks of an environment, held to the security rules. Raises UserError where an asset is missing, or no
-    contract is PostgreSQL's."""
-    if not of_database(contracts, POSTGRESQL):
-        raise UserError(
-            "contracts: found none of PostgreSQL, expected one at least: else connectors and EMR step have nothing to "
-            "do (docs/how-to/existing-sources.md)"
-        )
+    """Make the stacks that the contracts need in an environment, held to the security rules.
+
+    Raises UserError where an asset is missing, or where the environment's file lacks a section that a contract needs.
+    """
     nag.check(scope)
-    network = NetworkStack(scope, environment=environment)
+    network = None
+    if of_database(contracts, POSTGRESQL):
+        network = NetworkStack(scope, environment=environment)
     lake = LakeStack(scope, environment=environment, contracts=contracts)
+    relational = key_value = None
+    if network is not None:
+        relational = _relational(scope, environment, network, lake, contracts, assets)
+    if of_database(contracts, DYNAMODB):
+        key_value = _key_value(scope, environment, lake, contracts, assets)
+    monitoring = MonitoringStack(
+        scope,
+        environment=environment,
+        lake=lake,
+        contracts=contracts,
+        relational=relational and relational.watched,
+        key_value=key_value and key_value.watched,
+    )
+    bi = None
+    if environment.bi is not None:
+        bi = BiStack(scope, environment=environment, lake=lake, contracts=contracts, settings=environment.bi)
+    for stack in (network, lake):
+        if stack is not None:
+            keep_function_logs(stack)
+    return Application(
+        network=network,
+        lake=lake,
+        database=relational and relational.database.aurora,
+        database_content=relational and relational.database.content,
+        database_peering=relational and relational.database.peering,
+        stream=relational and relational.watched.stream,
+        stream_topics=relational and relational.stream_topics,
+        connect=relational and relational.watched.connect,
+        emr=relational and relational.watched.emr,
+        emr_writer=relational and relational.watched.emr_writer,
+        key_value=key_value and key_value.tables,
+        glue_job=key_value and key_value.watched.glue_job,
+        monitoring=monitoring,
+        bi=bi,
+    )
+
+
+@final
+@dataclass(frozen=True)
+class _Relational:
+    """The stacks that only contracts of PostgreSQL need, without their network."""
+
+    database: _Database
+    stream_topics: StreamTopicsStack
+    watched: WatchedRelational
+
+
+def _relational(
+    scope: Construct,
+    environment: Environment,
+    network: NetworkStack,
+    lake: LakeStack,
+    contracts: Sequence[Contract],
+    assets: Assets,
+) -> _Relational:
     database = _database(scope, environment, network, lake, assets)
     capture = capture_settings(environment, lake, database.source.address)
     stream = StreamStack(scope, environment=environment, network=network)
@@ -98,52 +153,33 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         assets=assets,
     )
     emr_writer = EmrWriterStack(scope, environment=environment, lake=lake, emr=emr, contracts=contracts, assets=assets)
-    key_value = None
-    if isinstance(environment.key_value, CreatedTables):
-        key_value = KeyValueStack(scope, environment=environment, settings=environment.key_value, contracts=contracts)
-        sources = key_value.sources
+    watched = WatchedRelational(
+        capture=capture, source=database.source, stream=stream, connect=connect, emr=emr, emr_writer=emr_writer
+    )
+    return _Relational(database, stream_topics, watched)
+
+
+@final
+@dataclass(frozen=True)
+class _KeyValue:
+    """The stacks that only contracts of DynamoDB need. ``tables`` is None where the tables are there already."""
+
+    tables: KeyValueStack | None
+    watched: WatchedKeyValue
+
+
+def _key_value(
+    scope: Construct, environment: Environment, lake: LakeStack, contracts: Sequence[Contract], assets: Assets
+) -> _KeyValue:
+    settings = environment.dynamodb.key_value
+    tables = None
+    if isinstance(settings, CreatedTables):
+        tables = KeyValueStack(scope, environment=environment, settings=settings, contracts=contracts)
+        sources = tables.sources
     else:
         sources = KeyValueSources(lake, key_value_names(environment, contracts))
-    glue_job = GlueJobStack(
-        scope, environment=environment, lake=lake, key_value=sources, contracts=contracts, assets=assets
-    )
-    watched = Watched(
-        contracts=contracts,
-        capture=capture,
-        lake=lake,
-        source=database.source,
-        stream=stream,
-        connect=connect,
-        emr=emr,
-        emr_writer=emr_writer,
-        key_value=sources,
-        glue_job=glue_job,
-    )
-    monitoring = MonitoringStack(scope, environment=environment, watched=watched)
-    # What is watched is there before its alarms are.
-    for source in (connect, emr, emr_writer, glue_job):
-        monitoring.add_stack_dependency(source)
-    bi = None
-    if environment.bi is not None:
-        bi = BiStack(scope, environment=environment, lake=lake, contracts=contracts, settings=environment.bi)
-    for stack in (network, lake):
-        keep_function_logs(stack)
-    return Application(
-        network,
-        lake,
-        database.aurora,
-        database.content,
-        database.peering,
-        stream,
-        stream_topics,
-        connect,
-        emr,
-        emr_writer,
-        key_value,
-        glue_job,
-        monitoring,
-        bi,
-    )
+    job = GlueJobStack(scope, environment=environment, lake=lake, key_value=sources, contracts=contracts, assets=assets)
+    return _KeyValue(tables, WatchedKeyValue(sources, job))
 
 
 @dataclass(frozen=True)
@@ -159,7 +195,7 @@ class _Database:
 def _database(
     scope: Construct, environment: Environment, network: NetworkStack, lake: LakeStack, assets: Assets
 ) -> _Database:
-    settings = environment.database
+    settings = environment.postgresql.database
     if isinstance(settings, Aurora):
         aurora = DatabaseStack(scope, environment=environment, settings=settings, network=network)
         content = DatabaseContentStack(
@@ -191,18 +227,18 @@ def capture_settings(environment: Environment, lake: LakeStack, address: Address
         database_tls=verified_by(_database_root(environment)),
         landing_bucket=lake.landing.bucket_name,
         landing_prefix=LANDING_PREFIX,
-        flush_ms=environment.connect.flush_ms,
-        topic_partitions=environment.stream.partitions,
-        sink_tasks=environment.connect.sink_tasks,
-        missing_offsets=environment.connect.missing_offsets,
-        snapshot_mode=environment.connect.snapshot_mode,
-        epoch=environment.connect.epoch,
+        flush_ms=environment.postgresql.connect.flush_ms,
+        topic_partitions=environment.postgresql.stream.partitions,
+        sink_tasks=environment.postgresql.connect.sink_tasks,
+        missing_offsets=environment.postgresql.connect.missing_offsets,
+        snapshot_mode=environment.postgresql.connect.snapshot_mode,
+        epoch=environment.postgresql.connect.epoch,
         mask_secret=lake.mask_secret,
     )
 
 
 def _database_root(environment: Environment) -> str:
-    file = environment.database.root_certificate
+    file = environment.postgresql.database.root_certificate
     if file is None:
         return rds_authority.root(environment.region)
     path = ROOT / file

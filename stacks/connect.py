@@ -130,7 +130,7 @@ class ConnectStack(HeadwaterStack):
                 config=source_config,
                 role=source_role,
                 security_group=source_group,
-                units=environment.connect.source_units,
+                units=environment.postgresql.connect.source_units,
                 workers=1,
                 slot=database.slot_properties,
                 release=self._release(database.released_slot),
@@ -150,8 +150,8 @@ class ConnectStack(HeadwaterStack):
                 config=sink_config,
                 role=sink_role,
                 security_group=sink_group,
-                units=environment.connect.sink_units,
-                workers=environment.connect.sink_workers,
+                units=environment.postgresql.connect.sink_units,
+                workers=environment.postgresql.connect.sink_workers,
             )
         )
 
@@ -220,7 +220,7 @@ class ConnectStack(HeadwaterStack):
                 "Connector": {
                     "connectorName": definition.name,
                     "connectorConfiguration": definition.config,
-                    "kafkaConnectVersion": self.environment_settings.connect.kafka_connect_version,
+                    "kafkaConnectVersion": self.environment_settings.postgresql.connect.kafka_connect_version,
                     "capacity": {"provisionedCapacity": capacity},
                     "kafkaCluster": {
                         "apacheKafkaCluster": {

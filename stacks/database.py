@@ -100,7 +100,7 @@ class DatabaseStack(HeadwaterStack):
             self, "RotationSecurityGroup", vpc=network.vpc, description="Secret rotation", allow_all_outbound=False
         )
         self.rotation_group.add_egress_rule(
-            ec2.Peer.ipv4(environment.network.cidr), ec2.Port.tcp(443), "Secrets Manager"
+            ec2.Peer.ipv4(environment.postgresql.network.cidr), ec2.Port.tcp(443), "Secrets Manager"
         )
         # With a schedule of rotation CDK would add this; the schedule stands in the stack of the content.
         self._owner_secret.deny_account_root_delete()

@@ -33,7 +33,9 @@ class DatabasePeeringStack(HeadwaterStack):
         )
         routes = {f"Route{at}": (table, cidr) for at, table in enumerate(network.work_route_table_ids, start=1)}
         # Named by the table: with a number, one that leaves the list would hand its route's place to the next one.
-        routes |= {f"RouteBack-{table}": (table, environment.network.cidr) for table in settings.route_tables}
+        routes |= {
+            f"RouteBack-{table}": (table, environment.postgresql.network.cidr) for table in settings.route_tables
+        }
         for name, (table, destination) in routes.items():
             ec2.CfnRoute(
                 self,

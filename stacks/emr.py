@@ -68,7 +68,7 @@ class EmrStack(HeadwaterStack):
         self._network = network
         self._lake = lake
         written = of_database(contracts, POSTGRESQL)
-        settings = environment.emr
+        settings = environment.postgresql.emr
         self._key = self.encryption_key("EMR volumes; nothing on them outlives the cluster", cdk.RemovalPolicy.DESTROY)
         self._service_role = self._make_service_role()
         self.node_role = iam.Role(
@@ -162,7 +162,7 @@ class EmrStack(HeadwaterStack):
         acknowledge(role, f"IAM4[Policy::{policy}]", Reason.EMR_OWN_POLICY)
         # EC2 uses the key on the service's behalf for as long as a volume is attached.
         self._key.grant(role, *_USE_KEY, "kms:CreateGrant", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext")
-        if self.environment_settings.emr.market == "spot":
+        if self.environment_settings.postgresql.emr.market == "spot":
             self._grant_first_spot_request(role)
         return role
 
@@ -207,7 +207,7 @@ class EmrStack(HeadwaterStack):
         primary.connections.allow_to(service, ec2.Port.tcp(9443), "EMR agents to their service")
         # EMR's page asks for this way out of core nodes, and for no rule that lets them in.
         core.add_egress_rule(service, ec2.Port.tcp(9443), "EMR agents to their service")
-        if self.environment_settings.emr.web_interfaces:
+        if self.environment_settings.postgresql.emr.web_interfaces:
             for name, number in WEB_INTERFACES.items():
                 primary.connections.allow_from(self._network.bastion, ec2.Port.tcp(number), f"{name} from the bastion")
         return primary, core, service
@@ -286,7 +286,7 @@ class EmrStack(HeadwaterStack):
 
     def _unpack_python(self, assets: Assets) -> emr.CfnCluster.BootstrapActionConfigProperty:
         """What gives each node the Python packages of the writer. The nodes' processors are of one platform."""
-        platform = allow_lists.platform(self.environment_settings.emr.primary_type)
+        platform = allow_lists.platform(self.environment_settings.postgresql.emr.primary_type)
         script = s3_assets.Asset(self, "UnpackPython", path=str(assets.bootstrap_script()))
         archive = s3_assets.Asset(self, "Python", path=str(assets.python(platform)))
         grant_fetch(self.node_role, [script, archive])
@@ -299,14 +299,14 @@ class EmrStack(HeadwaterStack):
 
     def _nodes(self, name: str, instance_type: str, count: int) -> emr.CfnCluster.InstanceGroupConfigProperty:
         volume = emr.CfnCluster.VolumeSpecificationProperty(
-            size_in_gb=self.environment_settings.emr.volume_gib, volume_type="gp3"
+            size_in_gb=self.environment_settings.postgresql.emr.volume_gib, volume_type="gp3"
         )
         return emr.CfnCluster.InstanceGroupConfigProperty(
             name=name,
             instance_type=instance_type,
             instance_count=count,
             # Without a bid, Spot costs the on-demand price at most.
-            market="SPOT" if self.environment_settings.emr.market == "spot" else "ON_DEMAND",
+            market="SPOT" if self.environment_settings.postgresql.emr.market == "spot" else "ON_DEMAND",
             ebs_configuration=emr.CfnCluster.EbsConfigurationProperty(
                 ebs_block_device_configs=[
                     emr.CfnCluster.EbsBlockDeviceConfigProperty(volume_specification=volume, volumes_per_instance=1)

@@ -75,8 +75,8 @@ class EmrWriterStack(HeadwaterStack):
             self._lake.place,
             environment.lake,
             landing=self._lake.landing_uri,
-            idle_seconds_max=environment.emr.idle_seconds_max,
-            awaits_backfill=environment.connect.snapshot_mode == NO_DATA,
+            idle_seconds_max=environment.postgresql.emr.idle_seconds_max,
+            awaits_backfill=environment.postgresql.connect.snapshot_mode == NO_DATA,
         )
         return submit, [script, package, hudi, writer, *shipped]
 

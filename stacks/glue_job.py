@@ -73,10 +73,8 @@ class GlueJobStack(HeadwaterStack):
             )
             for contract in written
         }
-        groups = _groups(written, shared=environment.glue.jobs == "shared")
+        groups = _groups(written, shared=environment.dynamodb.glue.jobs == "shared")
         self.job_names = {group: f"{self.prefix}-{group}" for group in groups}
-        if not groups:
-            return
         self._runs = PolledProvider(self, "Runs", module="glue_run", assets=assets)
         self._restart = self._runs.function("Restart", "keep_running", cdk.Duration.minutes(1))
         iam.Grant.add_to_principal(
@@ -103,7 +101,7 @@ class GlueJobStack(HeadwaterStack):
     def _job(self, group: str, contracts: Sequence[Contract]) -> None:
         """The job of a group of contracts, its run and its restarts."""
         environment = self.environment_settings
-        settings = environment.glue
+        settings = environment.dynamodb.glue
         name = self.job_names[group]
         role = self._role(group, contracts)
         script = s3_assets.Asset(self, f"Script-{group}", path=str(self._assets.glue_script()))
@@ -228,7 +226,7 @@ class GlueJobStack(HeadwaterStack):
 def _groups(contracts: Sequence[Contract], *, shared: bool) -> dict[str, Sequence[Contract]]:
     """The contracts that a job writes, by the end of the job's name. No table has the name of the shared job."""
     if shared:
-        return {SHARED: contracts} if contracts else {}
+        return {SHARED: contracts}
     return {contract.table: [contract] for contract in contracts}
 
 

@@ -71,8 +71,13 @@ class LakeStack(HeadwaterStack):
         copies = s3.LifecycleRule(prefix=f"{COPIES}/", expiration=cdk.Duration.days(COPY_DAYS))
         self.lake = self._bucket("Lake", rules=[copies])
         self.results = self._bucket("QueryResults", expire_days=environment.lake.query_result_days)
-        # Exported whether or not QuickSight is there to import it, so that it can be taken away.
-        self.export_value(self.results.bucket_arn)
+        # Exported whether or not another stack imports it, so that QuickSight and the stacks of either source can be
+        # taken away.
+        self.export_value(self.key.key_arn)
+        for bucket in (self.landing, self.lake, self.logs, self.results):
+            self.export_value(bucket.bucket_arn)
+        for bucket in (self.landing, self.lake, self.logs):
+            self.export_value(bucket.bucket_name)
 
         # Made before anybody is to be forgotten: that must not need a deploy.
         self._forget_key = self._make_forget_key()

@@ -17,7 +17,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from headwater.contract.model import Contract, lake_tables
+from headwater.contract.model import POSTGRESQL, Contract, lake_tables, of_database
 from headwater.definitions.connectors import (
     GONE_TABLE,
     LOST_SLOT,
@@ -51,19 +51,23 @@ _NOTHING_WRONG = cloudwatch.TreatMissingData.NOT_BREACHING
 _Metric = cloudwatch.Metric | cloudwatch.MathExpression
 
 
-@dataclass(frozen=True)
-class Watched:
-    """What there is to watch: the stacks by what is in them, the contracts' tables, and the connectors' topics."""
+@dataclass(frozen=True, kw_only=True)
+class WatchedRelational:
+    """What there is to watch of the pipeline from PostgreSQL."""
 
-    contracts: Sequence[Contract]
     capture: CaptureSettings
-    lake: LakeStack
     source: RelationalSource
     stream: StreamStack
     connect: ConnectStack
     emr: EmrStack
     emr_writer: EmrWriterStack
-    key_value: KeyValueSources
+
+
+@dataclass(frozen=True)
+class WatchedKeyValue:
+    """What there is to watch of the pipeline from DynamoDB."""
+
+    sources: KeyValueSources
     glue_job: GlueJobStack
 
 
@@ -78,26 +82,32 @@ class _Limit:
     missing: cloudwatch.TreatMissingData = _NOTHING_WRONG
 
 
-@dataclass(frozen=True)
-class _Failure:
-    """How EventBridge tells that something has ended in failure, what people are told, and whether it is urgent."""
-
-    pattern: events.EventPattern
-    text: str
-    urgent: bool = False
-
-
 class MonitoringStack(HeadwaterStack):
     """Watches the resources of the stacks by their names. Thresholds are the environment's.
 
     What delays or loses changes now goes to the topic ``urgent``, what can wait to ``notices``. The text of an alarm
-    names its page of ``docs/runbooks/``.
+    names its page of ``docs/runbooks/``. ``relational`` and ``key_value`` are None where no contract needs them.
     """
 
-    def __init__(self, scope: Construct, *, environment: Environment, watched: Watched) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        *,
+        environment: Environment,
+        lake: LakeStack,
+        contracts: Sequence[Contract],
+        relational: WatchedRelational | None,
+        key_value: WatchedKeyValue | None,
+    ) -> None:
         super().__init__(
             scope, environment=environment, part="monitoring", description="Headwater: alarms, dashboard, budget"
         )
+        # What is watched is there before its alarms are.
+        if relational is not None:
+            for source in (relational.connect, relational.emr, relational.emr_writer):
+                self.add_stack_dependency(source)
+        if key_value is not None:
+            self.add_stack_dependency(key_value.glue_job)
         self._graphs: list[cloudwatch.IWidget] = []
         # No stored data needs the key.
         key = self.encryption_key("Notifications", cdk.RemovalPolicy.DESTROY)
@@ -106,11 +116,17 @@ class MonitoringStack(HeadwaterStack):
         cdk.CfnOutput(self, "UrgentTopicArn", value=self.urgent.topic_arn)
         budgets_of_account = self.format_arn(service="budgets", region="", resource="*")
         self.notices.grant_publish(self.service_principal("budgets.amazonaws.com", budgets_of_account))
-        self._watch_tables(watched.lake, watched.contracts)
-        self._tell_of_tables(watched.lake.database)
-        self._watch_relational(watched)
-        self._watch_key_value(watched.key_value)
-        self._watch_failures(watched.emr, watched.emr_writer.step_name, watched.glue_job)
+        self._watch_tables(lake, contracts)
+        self._tell_of_tables(lake.database)
+        if relational is not None:
+            self._watch_relational(relational, of_database(contracts, POSTGRESQL))
+        if key_value is not None:
+            self._watch_key_value(key_value.sources)
+        # The graphs of failures come last.
+        if relational is not None:
+            self._watch_emr(relational.emr, relational.emr_writer.step_name)
+        if key_value is not None:
+            self._watch_jobs(key_value.glue_job)
         cloudwatch.Dashboard(
             self,
             "Dashboard",
@@ -264,7 +280,7 @@ class MonitoringStack(HeadwaterStack):
                 ],
             )
 
-    def _watch_relational(self, watched: Watched) -> None:
+    def _watch_relational(self, watched: WatchedRelational, contracts: Sequence[Contract]) -> None:
         settings, capture = self.environment_settings.monitoring, watched.capture
         if watched.source.log_metrics is not None:
             self._watch_log(watched.source.log_metrics)
@@ -273,7 +289,7 @@ class MonitoringStack(HeadwaterStack):
             "Consumer lag of the sink, records",
             {
                 f"consumer-lag-{topic}": _metric("AWS/Kafka", "SumOffsetLag", {**group, "Topic": topic}, "Maximum")
-                for topic in table_topics(watched.contracts, capture)
+                for topic in table_topics(contracts, capture)
             },
             "The sink does not keep up with the topic",
             _Limit(settings.consumer_lag_records),
@@ -305,7 +321,7 @@ class MonitoringStack(HeadwaterStack):
             ("unread-table", "UnreadTable", UNREAD_TABLE, False),
             ("gone-table", "GoneTable", GONE_TABLE, True),
         ]
-        if any(contract.hides_columns for contract in watched.contracts):
+        if any(contract.hides_columns for contract in contracts):
             said_by_connector.append(("unconfirmed-column", "UnconfirmedColumn", UNCONFIRMED_COLUMN, True))
         for alarm, id_, said, is_urgent in said_by_connector:
             found = logs.MetricFilter(
@@ -407,58 +423,61 @@ class MonitoringStack(HeadwaterStack):
             runbook="replication",
         )
 
-    def _watch_failures(self, emr: EmrStack, step_name: str, glue_job: GlueJobStack) -> None:
-        # Without their messages: EventBridge puts a field into a text as it is, and a quotation mark would end it.
-        def told(path: str) -> str:
-            return events.EventField.from_path(f"$.detail.{path}")
+    # The texts are without the messages of what failed: EventBridge puts a field into a text as it is, and a quotation
+    # mark would end it.
 
-        failures = {
-            "step": _Failure(
-                events.EventPattern(
-                    source=["aws.emr"],
-                    detail_type=["EMR Step Status Change"],
-                    # A step's name ends with a hash of what the step runs.
-                    detail={"name": [{"prefix": f"{step_name}-"}], "state": ["FAILED"]},
-                ),
-                f"the step {told('stepId')} of the cluster {told('clusterId')} has failed, and is added again.",
+    def _watch_emr(self, emr: EmrStack, step_name: str) -> None:
+        self._watch_failure(
+            "step",
+            events.EventPattern(
+                source=["aws.emr"],
+                detail_type=["EMR Step Status Change"],
+                # A step's name ends with a hash of what the step runs.
+                detail={"name": [{"prefix": f"{step_name}-"}], "state": ["FAILED"]},
             ),
-            "cluster": _Failure(
-                events.EventPattern(
-                    source=["aws.emr"],
-                    detail_type=["EMR Cluster State Change"],
-                    detail={"name": [emr.cluster.name], "state": ["TERMINATED_WITH_ERRORS"]},
-                ),
-                f"the cluster {told('clusterId')} has ended with errors.",
-                urgent=True,
+            f"the step {_told('stepId')} of the cluster {_told('clusterId')} has failed, and is added again.",
+        )
+        self._watch_failure(
+            "cluster",
+            events.EventPattern(
+                source=["aws.emr"],
+                detail_type=["EMR Cluster State Change"],
+                detail={"name": [emr.cluster.name], "state": ["TERMINATED_WITH_ERRORS"]},
             ),
-        }
-        if glue_job.job_names:
-            failures["job"] = _Failure(
-                events.EventPattern(
-                    source=["aws.glue"],
-                    detail_type=["Glue Job State Change"],
-                    detail={"jobName": list(glue_job.job_names.values()), "state": ["FAILED", "ERROR"]},
-                ),
-                f"the run {told('jobRunId')} of the job {told('jobName')} has failed, and the next one is started.",
-            )
-        for part, failure in failures.items():
-            text = f"Headwater {self.environment_settings.name}: {failure.text} {self._runbook('ended')}"
-            topic = self.urgent if failure.urgent else self.notices
-            rule = events.Rule(
-                self,
-                f"{part.capitalize()}Failed",
-                event_pattern=failure.pattern,
-                targets=[targets.SnsTopic(topic, message=events.RuleTargetInput.from_text(text))],
-            )
-            failed = _metric("AWS/Events", "TriggeredRules", {"RuleName": rule.rule_name}, "Sum", 5 * _MINUTE)
-            self._graph(
-                f"Failures of the {part}",
-                {f"{part}-failed": failed},
-                "It ended in failure",
-                _Limit(0, of_periods=1),
-                runbook="ended",
-                urgent=failure.urgent,
-            )
+            f"the cluster {_told('clusterId')} has ended with errors.",
+            urgent=True,
+        )
+
+    def _watch_jobs(self, glue_job: GlueJobStack) -> None:
+        self._watch_failure(
+            "job",
+            events.EventPattern(
+                source=["aws.glue"],
+                detail_type=["Glue Job State Change"],
+                detail={"jobName": list(glue_job.job_names.values()), "state": ["FAILED", "ERROR"]},
+            ),
+            f"the run {_told('jobRunId')} of the job {_told('jobName')} has failed, and the next one is started.",
+        )
+
+    def _watch_failure(self, part: str, pattern: events.EventPattern, said: str, *, urgent: bool = False) -> None:
+        """Notify when EventBridge reports that ``part`` has ended in failure, and raise an alarm."""
+        text = f"Headwater {self.environment_settings.name}: {said} {self._runbook('ended')}"
+        topic = self.urgent if urgent else self.notices
+        rule = events.Rule(
+            self,
+            f"{part.capitalize()}Failed",
+            event_pattern=pattern,
+            targets=[targets.SnsTopic(topic, message=events.RuleTargetInput.from_text(text))],
+        )
+        failed = _metric("AWS/Events", "TriggeredRules", {"RuleName": rule.rule_name}, "Sum", 5 * _MINUTE)
+        self._graph(
+            f"Failures of the {part}",
+            {f"{part}-failed": failed},
+            "It ended in failure",
+            _Limit(0, of_periods=1),
+            runbook="ended",
+            urgent=urgent,
+        )
 
     def _graph(
         self,
@@ -522,6 +541,11 @@ class MonitoringStack(HeadwaterStack):
                 for kind, percent in (("ACTUAL", 80), ("FORECASTED", 100))
             ],
         )
+
+
+def _told(path: str) -> str:
+    """A field of an event's detail, for a text."""
+    return events.EventField.from_path(f"$.detail.{path}")
 
 
 def _metric(

@@ -64,7 +64,7 @@ class NetworkStack(HeadwaterStack):
             )
         )
         self._images: dict[str, custom.AwsCustomResource] = {}
-        settings = environment.network
+        settings = environment.postgresql.network
         nat = None
         if settings.nat_instance_type is not None:
             nat = ec2.NatProvider.instance_v2(
@@ -168,7 +168,9 @@ class NetworkStack(HeadwaterStack):
     def _protect(self, nat: ec2.NatInstanceProviderV2) -> None:
         """Close what CDK's NAT instance leaves open: let in the VPC only, encrypt its disk, ask for IMDSv2."""
         nat.connections.allow_from(
-            ec2.Peer.ipv4(self.environment_settings.network.cidr), ec2.Port.all_traffic(), "from within the VPC"
+            ec2.Peer.ipv4(self.environment_settings.postgresql.network.cidr),
+            ec2.Port.all_traffic(),
+            "from within the VPC",
         )
         for instance in nat.gateway_instances:
             cdk.Aspects.of(instance).add(ec2.InstanceRequireImdsv2Aspect())
@@ -196,7 +198,7 @@ class NetworkStack(HeadwaterStack):
                 action="getParameter",
                 parameters={"Name": parameter},
                 physical_resource_id=custom.PhysicalResourceId.of(
-                    f"{architecture}-{self.environment_settings.network.image_generation}"
+                    f"{architecture}-{self.environment_settings.postgresql.network.image_generation}"
                 ),
                 output_paths=["Parameter.Value"],
             )

@@ -26,7 +26,7 @@ class StreamStack(HeadwaterStack):
 
     def __init__(self, scope: Construct, *, environment: Environment, network: NetworkStack) -> None:
         super().__init__(scope, environment=environment, part="stream", description="Headwater: MSK")
-        settings = environment.stream
+        settings = environment.postgresql.stream
         zones = len(environment.availability_zones)
         key = self.encryption_key("MSK volumes")
         self.security_group = ec2.SecurityGroup(

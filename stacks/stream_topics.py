@@ -37,7 +37,7 @@ class StreamTopicsStack(HeadwaterStack):
         super().__init__(scope, environment=environment, part="stream-topics", description="Headwater: Kafka topics")
         self._cluster_arn = stream.cluster.attr_arn
         # Topics delete records by age only: a sink loses changes only after a stop that is longer than the retention.
-        hours = environment.stream.retention_hours
+        hours = environment.postgresql.stream.retention_hours
         config = {**topic_config(), "cleanup.policy": "delete", "retention.ms": str(hours * 3_600_000)}
         for name, partitions in topics.items():
             self._topic(name, partitions, config)

@@ -24,8 +24,13 @@ from headwater.review.baselines import CDK
 ENTRY_POINTS = "headwater.accounts"
 """The group of the entry points that provide an account. The one named ``local`` is called with the environment."""
 ENDPOINT = "AWS_ENDPOINT_URL"
-# The stacks that only one kind of a source has, and the stack of the other kind that stands in their place, if any.
-_OF_A_KIND = {"database": "", "database-content": "", "key-value": "", "database-peering": "database"}
+# The stacks that only one kind of a source has. The other kind has taken their place if an app with these has not them.
+_OF_A_KIND = {
+    "database": {"connect"},
+    "database-content": {"connect"},
+    "key-value": {"glue-job"},
+    "database-peering": {"connect", "database"},
+}
 
 
 class Account(Protocol):
@@ -123,8 +128,8 @@ class _Aws:
         prefix = f"headwater-{name}-"
         left = [
             f"{prefix}{part}"
-            for part, other in _OF_A_KIND.items()
-            if f"{prefix}{part}" in there.keys() - set(stacks) and (not other or f"{prefix}{other}" in stacks)
+            for part, others in _OF_A_KIND.items()
+            if f"{prefix}{part}" in there.keys() - set(stacks) and {f"{prefix}{other}" for other in others} <= {*stacks}
         ]
         if left:
             raise UserError(

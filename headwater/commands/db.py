@@ -10,7 +10,9 @@ import typer
 from psycopg import sql
 
 from headwater.commands.postgresql import PASSWORD_VARIABLE, asked_password, connected, database_password
+from headwater.commands.sources import refuse_without_contract
 from headwater.console import say
+from headwater.contract.model import POSTGRESQL
 from headwater.contract.reading import read_contracts
 from headwater.definitions import source_checks
 from headwater.definitions.left_slot import unread_slot
@@ -54,6 +56,7 @@ def create(
     command asks for those that are not set. Roles that exist get the new passwords.
     """
     described = read_contracts(contracts)
+    refuse_without_contract(described, POSTGRESQL, "--contracts")
     password = database_password(user)
     passwords = {role: asked_password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in ROLES}
     with _connect(host, port, user, password, "postgres") as maintenance:
@@ -84,6 +87,7 @@ def capture(
     to be had, the command names the table and the query that holds it, and a second run goes on.
     """
     described = read_contracts(contracts)
+    refuse_without_contract(described, POSTGRESQL, "--contracts")
     with connect(host, port, user, name) as connection:
         administration.prepare(connection, cdc_password(new=True), described, patience, say)
 

@@ -1,6 +1,6 @@
 """``headwater deploy``: deploy the stacks of an environment."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -8,9 +8,10 @@ from headwater.commands import accounts
 from headwater.commands.accounts import Account
 from headwater.commands.options import Synthesized
 from headwater.console import say
-from headwater.environment.model import Environment
-from headwater.environment.protection import UNPROTECTED, incomplete
+from headwater.environment.model import SOURCE_NAMES, Environment
+from headwater.environment.protection import UNPROTECTED, incomplete, statuses_of_stacks
 from headwater.environment.rules import read_environment
+from headwater.environment.source_stacks import STACKS, WITH_DATA, left_over
 from headwater.errors import UserError
 from headwater.paths import CONFIG, SYNTHESIZED
 from headwater.review.templates import Deployment
@@ -22,8 +23,9 @@ def deploy(name: Synthesized) -> None:
     Where the environment keeps its data, a stack is created without protection from deletion, and protected by a second
     cdk deploy when all are complete: a creation that fails can then be tried again. In dev CDK asks before it widens a
     right or opens a port, elsewhere before every change. Nothing is deployed where stacks of another kind of source are
-    left, such as a database's where the environment now takes one that exists. Nothing is uploaded to AWS where a file
-    has no origin: neither a lock nor this repository explains it (docs/reference/review.md).
+    left, such as a database's where the environment now takes one that exists. Stacks of a source without a contract
+    stay as they are; the last lines name them, and the command that deletes them. Nothing is uploaded to AWS where a
+    file has no origin: neither a lock nor this repository explains it (docs/reference/review.md).
     """
     environment = read_environment(name, CONFIG)
     account = accounts.of(environment)
@@ -40,6 +42,30 @@ def deploy(name: Synthesized) -> None:
             say("All stacks are complete. A second cdk deploy protects the new ones from deletion:")
             _deploy(account, "never", *_without_protection([]))
     account.deployed()
+    for line in _left_over(environment, stacks, account):
+        say(line)
+
+
+def _left_over(environment: Environment, stacks: Sequence[str], account: Account) -> Iterator[str]:
+    """Name the stacks of each source without a contract. If CloudFormation does not answer, name none."""
+    try:
+        there = statuses_of_stacks(account.client("cloudformation"))
+    except (BotoCoreError, ClientError):
+        return
+    prefix = f"headwater-{environment.name}-"
+    wanted = [name.removeprefix(prefix) for name in stacks]
+    for source in STACKS:
+        left = left_over(source, [name.removeprefix(prefix) for name in there if name.startswith(prefix)], wanted)
+        kept = [part for part in left if part in WITH_DATA and not environment.deletes_data]
+        goes = [f"{prefix}{part}" for part in left if part not in kept]
+        if goes:
+            yield f"No contract of {SOURCE_NAMES[source]} is left, and these stacks of it cost money: {', '.join(goes)}"
+            yield f"Delete them: .venv/bin/headwater destroy --env {environment.name} --source {source}"
+        if kept:
+            yield (
+                f"These stacks of {SOURCE_NAMES[source]} stay, because {environment.name} keeps its data: "
+                f"{', '.join(prefix + part for part in kept)} (docs/decisions/either-source-alone.md)"
+            )
 
 
 def _incomplete(environment: Environment, stacks: Sequence[str], account: Account) -> list[str]:

@@ -1,14 +1,15 @@
 """``headwater destroy``: delete the stacks of an environment."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from headwater.commands import accounts
+from headwater.commands import accounts, removed_source
 from headwater.commands.accounts import Account
 from headwater.commands.options import Synthesized
 from headwater.console import say
@@ -22,8 +23,17 @@ SLOT_LEFT = 4
 """The status if the stacks are gone and a replication slot is left in an existing database."""
 
 
-def destroy(name: Synthesized) -> None:
+Source = Annotated[
+    Literal["postgresql", "dynamodb"] | None,
+    typer.Option(help="Delete only the stacks of this source. No contract may be left of it."),
+]
+
+
+def destroy(name: Synthesized, source: Source = None) -> None:
     """Delete the stacks of an environment by cdk destroy. The local AWS ends with its last stack.
+
+    With --source, delete the stacks that only this source needs. First remove its contracts, and deploy. Stacks that
+    hold data stay if the environment keeps its data; the last lines name them.
 
     Beside an existing database the source connector drops its replication slot if the environment's data goes with its
     stacks. The status is 4 if the slot stays, because the environment keeps its data or the slot could not be dropped:
@@ -35,7 +45,10 @@ def destroy(name: Synthesized) -> None:
         if reason:
             left.append(f"may be left: {reason}")
         else:
-            _delete(environment, account, left)
+            deleted = partial(account.cdk, ["destroy", "--all"])
+            if source is not None:
+                deleted = partial(removed_source.delete_stacks, environment, account, source)
+            _delete(environment, account, deleted, left)
 
 
 @contextmanager
@@ -59,12 +72,12 @@ def _left_slot_told_last(environment: Environment) -> Iterator[list[str]]:
         raise typer.Exit(SLOT_LEFT)
 
 
-def _delete(environment: Environment, account: Account, left: list[str]) -> None:
+def _delete(environment: Environment, account: Account, delete: Callable[[], None], left: list[str]) -> None:
     """Delete the stacks, and add to ``left`` what the source connector's custom resource has recorded of a slot that
-    stays. Raises as ``Account.cdk`` does."""
+    stays. Raises as ``delete`` does."""
     parameters = account.client("ssm")
     try:
-        account.cdk(["destroy", "--all"])
+        delete()
     finally:
         if isinstance(environment.database, ExistingDatabase):
             left += _record(parameters, parameter(environment.name))

@@ -5,11 +5,13 @@ from typing import Annotated, Literal
 import typer
 
 from headwater.commands.options import Environment
+from headwater.commands.sources import refuse_without_contract
 from headwater.console import say
+from headwater.contract.reading import read_contracts
 from headwater.environment.model import MAX_EPOCH
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG
+from headwater.paths import CONFIG, CONTRACTS
 from headwater.yaml_files import replace_value
 
 _SETTINGS = {"postgresql": ("connect", "epoch"), "dynamodb": ("glue", "epoch")}
@@ -27,8 +29,9 @@ def epoch(
 
     What is read after the deploy then wins over all that was read before. An epoch is never lowered.
     """
+    refuse_without_contract(read_contracts(CONTRACTS), source, "SOURCE")
     section, field = _SETTINGS[source]
-    now: int = getattr(getattr(read_environment(name, CONFIG), section), field)
+    now: int = getattr(getattr(getattr(read_environment(name, CONFIG), source), section), field)
     if now >= MAX_EPOCH:
         raise UserError(f"{section}.{field}: found {now}, the highest there is")
     path = CONFIG / f"{name}.yaml"

@@ -104,10 +104,10 @@ def forget(
     source: _Source
     if contract.source.database == DYNAMODB:
         called = place.tables.get(contract.table, contract.source.table)
-        source = _Items(place.dynamodb, contract, called, settings.glue.epoch)
+        source = _Items(place.dynamodb, contract, called, settings.dynamodb.glue.epoch)
     else:
         at = sources.address(place.environment, host, port, database, user, default_user=sources.ADMINISTRATOR)
-        source = _Rows(contract, sources.connector("", *at), settings.connect.epoch)
+        source = _Rows(contract, sources.connector("", *at), settings.postgresql.connect.epoch)
     texts = source.spelled(texts)
     if withdraw:
         with s3_errors():

@@ -185,7 +185,7 @@ def _streamed(deployed: Deployed, contract: Contract) -> StreamedPosition:
         partial(ages, deployed, contract),
         committed,
         deployed.now,
-        deployed.environment.glue.window_seconds,
+        deployed.environment.dynamodb.glue.window_seconds,
     )
 
 

@@ -12,9 +12,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from headwater.commands.postgresql import PASSWORD_VARIABLE, connected, database_password
 from headwater.contract.masks import read_key
-from headwater.contract.model import Contract
+from headwater.contract.model import Contract, of_database
 from headwater.definitions.order_database import CDC_ROLE, READER_ROLE
-from headwater.environment.model import Environment, ExistingDatabase
+from headwater.environment.model import SOURCE_NAMES, Environment, ExistingDatabase
 from headwater.errors import UserError
 from headwater.verify.postgresql_errors import told
 
@@ -58,6 +58,16 @@ MaskSecret = Annotated[
     typer.Option(help="Secret with the key of masks, which tables with masks by hmac need: headwater/ENV/mask."),
 ]
 Region = Annotated[str, typer.Option(help="AWS region; by default the AWS configuration's.")]
+
+
+def refuse_without_contract(contracts: Sequence[Contract], source: str, option: str) -> None:
+    """Raise UserError if no contract is of the database ``source``, which ``option`` asks for."""
+    if not of_database(contracts, source):
+        found = ", ".join(contract.table for contract in contracts)
+        raise UserError(
+            f"{option}: found contracts of {found} alone, expected one of {SOURCE_NAMES[source]} at least: "
+            "headwater contract infer writes some"
+        )
 
 
 class Address(NamedTuple):

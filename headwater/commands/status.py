@@ -18,6 +18,7 @@ from rich.table import Column, Table
 from headwater.commands import environments, sources
 from headwater.commands.environments import printable
 from headwater.commands.options import Observed
+from headwater.contract.model import POSTGRESQL
 from headwater.operations.database import through_data_api
 from headwater.operations.observation import observe
 from headwater.operations.state import UNASKED, UNWRITTEN, WELL, WRONG, Part, Problem, State
@@ -50,6 +51,8 @@ def status(
     have.
     """
     deployed = environments.deployed(environment, contracts)
+    if database_url:
+        sources.refuse_without_contract(deployed.contracts, POSTGRESQL, "--database-url")
     with ExitStack() as opened:
         query = through_data_api(deployed)
         if database_url:

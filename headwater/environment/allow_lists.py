@@ -9,6 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from headwater.contract.model import POSTGRESQL
 from headwater.environment.model import Aurora, Environment, Rule
 from headwater.yaml_files import either, read_yaml
 
@@ -45,17 +46,25 @@ def rules(environment: Environment) -> Iterator[Rule]:
     if offered:
         expected = f"two or three different ones of {', '.join(offered)}"
         yield Rule("availability_zones", set(zones) <= set(offered), expected, only_warns=True)
-    if environment.network.nat_instance_type is not None:
-        yield _listed(environment, "network.nat_instance_type", "nat_instance_types")
     for field, name in _LISTS.items():
-        if field != _OF_AURORA or isinstance(environment.database, Aurora):
+        if getattr(environment, field.partition(".")[0]) is not None and (
+            field != _OF_AURORA or isinstance(environment.database, Aurora)
+        ):
             yield _listed(environment, field, name)
+    if environment.describes(POSTGRESQL):
+        yield from _host_rules(environment)
+
+
+def _host_rules(environment: Environment) -> Iterator[Rule]:
+    """Rules for the types of the NAT instance and of EMR's nodes."""
+    if environment.postgresql.network.nat_instance_type is not None:
+        yield _listed(environment, "network.nat_instance_type", "nat_instance_types")
     for field in ("emr.primary_type", "emr.core_type"):
         yield _instance_rule(environment, field)
-    primary = environment.emr.primary_type
+    primary = environment.postgresql.emr.primary_type
     yield Rule(
         "emr.core_type",
-        platform(environment.emr.core_type) == platform(primary),
+        platform(environment.postgresql.emr.core_type) == platform(primary),
         f"a type of the processors of emr.primary_type ({primary}: {platform(primary)}): all nodes get one archive",
     )
 

@@ -60,8 +60,8 @@ def _of_lake(environment: Environment, contract: Contract) -> list[Expiry]:
 
 
 def _of_postgresql(environment: Environment) -> list[Expiry]:
-    kafka = dt.timedelta(hours=environment.stream.retention_hours) + _SEGMENT
-    database = environment.database
+    kafka = dt.timedelta(hours=environment.postgresql.stream.retention_hours) + _SEGMENT
+    database = environment.postgresql.database
     backups = Expiry("backups of the database", None, "whoever runs the database says how long backups stay")
     if isinstance(database, Aurora):
         backups = Expiry("Aurora's automatic backups", dt.timedelta(days=database.backup_days), "database.backup_days")
@@ -69,7 +69,7 @@ def _of_postgresql(environment: Environment) -> list[Expiry]:
 
 
 def _of_dynamodb(environment: Environment) -> list[Expiry]:
-    key_value = environment.key_value
+    key_value = environment.dynamodb.key_value
     stream = Expiry(
         "the Kinesis stream",
         dt.timedelta(hours=key_value.stream_retention_hours),

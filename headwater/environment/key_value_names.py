@@ -26,7 +26,7 @@ def key_value_names(environment: Environment, contracts: Iterable[Contract]) -> 
     Raises UserError where the environment does not name the tables of these contracts, and of no others.
     """
     written = of_database(contracts, DYNAMODB)
-    settings = environment.key_value
+    settings = environment.dynamodb.key_value if written else environment.key_value
     if not isinstance(settings, ExistingTables):
         names = {
             contract.table: f"headwater-{environment.name}-{contract.source.table.removeprefix('headwater-')}"

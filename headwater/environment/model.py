@@ -7,12 +7,14 @@ what AWS offers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from msgspec import Meta, Struct
 
-from headwater.yaml_files import DIFFERENT, END, read_yaml, yaml_paths
+from headwater.contract.model import DYNAMODB, POSTGRESQL
+from headwater.yaml_files import DIFFERENT, END, read_yaml, refusal, yaml_paths
 
 InterfaceEndpoint = Literal[
     "ec2messages",
@@ -602,8 +604,31 @@ class Deployment(_Part, frozen=True, kw_only=True):
     ]
 
 
+class PostgresqlSections(NamedTuple):
+    """The sections that only contracts of PostgreSQL need."""
+
+    network: Network
+    database: Aurora | ExistingDatabase
+    stream: Stream
+    connect: Connect
+    emr: Emr
+
+
+class DynamodbSections(NamedTuple):
+    """The sections that only contracts of DynamoDB need."""
+
+    key_value: CreatedTables | ExistingTables
+    glue: Glue
+
+
+SECTIONS = {POSTGRESQL: PostgresqlSections._fields, DYNAMODB: DynamodbSections._fields}
+"""The names of the sections that only one source needs, by the source. All of a source's are null, or none is."""
+SOURCE_NAMES = {POSTGRESQL: "PostgreSQL", DYNAMODB: "DynamoDB"}
+"""What people call the sources."""
+
+
 class Environment(_Part, frozen=True, kw_only=True):
-    """One environment."""
+    """One environment. A section that only one source needs may be null if no contract is of that source."""
 
     name: Annotated[str, Meta(description="The environment's name, as the file's.")]
     account: Annotated[
@@ -633,20 +658,20 @@ class Environment(_Part, frozen=True, kw_only=True):
     log_days: Annotated[LogDays, Meta(description="How long log groups and the log bucket keep logs, in days.")]
     deployment: Deployment
     data: Data
-    network: Network
+    network: Network | None
     lake: Lake
     database: Annotated[
-        Aurora | ExistingDatabase,
+        Aurora | ExistingDatabase | None,
         Meta(description="The PostgreSQL database: Aurora, which the deployment makes, or one that is there."),
     ]
-    stream: Stream
-    connect: Connect
-    emr: Emr
+    stream: Stream | None
+    connect: Connect | None
+    emr: Emr | None
     key_value: Annotated[
-        CreatedTables | ExistingTables,
+        CreatedTables | ExistingTables | None,
         Meta(description="The DynamoDB tables: those that the deployment makes, or ones that are there."),
     ]
-    glue: Glue
+    glue: Glue | None
     monitoring: Monitoring
     bi: Annotated[Bi | None, Meta(description="QuickSight, which must be set up in the account; null for none.")]
 
@@ -659,6 +684,33 @@ class Environment(_Part, frozen=True, kw_only=True):
     def deletes_data(self) -> bool:
         """Whether data goes when its stack goes: both settings say so."""
         return not self.data.retain and self.data.delete_with_stacks_of == self.name
+
+    def describes(self, source: str) -> bool:
+        """Whether the file has the sections that only contracts of ``source`` need."""
+        return all(getattr(self, section) is not None for section in SECTIONS[source])
+
+    @property
+    def postgresql(self) -> PostgresqlSections:
+        """The sections that contracts of PostgreSQL need. Raises UserError naming the first that is null."""
+        return PostgresqlSections(*self._needed(POSTGRESQL))
+
+    @property
+    def dynamodb(self) -> DynamodbSections:
+        """The sections that contracts of DynamoDB need. Raises UserError naming the first that is null."""
+        return DynamodbSections(*self._needed(DYNAMODB))
+
+    def _needed(self, source: str) -> Iterator[Any]:
+        for section in SECTIONS[source]:
+            value = getattr(self, section)
+            if value is None:
+                raise refusal(
+                    f"config/{self.name}.yaml",
+                    section,
+                    None,
+                    f"a mapping, because there are contracts of {SOURCE_NAMES[source]}: write the section "
+                    "(docs/reference/stacks.md, Environments), or remove these contracts",
+                )
+            yield value
 
 
 class Rule(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headwater.contract.model import POSTGRESQL
 from headwater.environment import allow_lists
 from headwater.environment.model import Environment, Rule
 
@@ -81,14 +82,16 @@ class Shares:
 
 def shares(environment: Environment) -> Shares:
     """The shares on an environment's nodes."""
-    emr = environment.emr
+    emr = environment.postgresql.emr
     return Shares(
         allow_lists.memory_mib(emr.primary_type), allow_lists.memory_mib(emr.core_type), alone=emr.core_nodes == 0
     )
 
 
 def rules(environment: Environment) -> Iterator[Rule]:
-    """A rule for each kind of node: its memory is enough."""
+    """A rule for each kind of node: its memory is enough. There is none without EMR."""
+    if not environment.describes(POSTGRESQL):
+        return
     planned = shares(environment)
     sums = {"emr.primary_type": (planned.primary_sum, planned.primary)}
     if not planned.alone:

@@ -14,14 +14,19 @@ from pathlib import Path
 
 import msgspec
 
+from headwater.contract.model import DYNAMODB, POSTGRESQL
 from headwater.environment import allow_lists, node_memory
 from headwater.environment.model import (
     INTERFACE_ENDPOINTS,
     NEEDED_ENDPOINTS,
+    SECTIONS,
+    SOURCE_NAMES,
     Aurora,
     Environment,
     ExistingDatabase,
     ExistingTables,
+    Network,
+    PostgresqlSections,
     Rule,
     names,
 )
@@ -60,11 +65,14 @@ def read_environment(name: str, folder: Path) -> Environment:
 def _rules(environment: Environment, stem: str) -> Iterator[Rule]:
     """All rules. ``stem`` is the file's name without its ending."""
     yield Rule("name", environment.name == stem, f"{stem}, as the file is called")
+    yield from _section_rules(environment)
     yield from _data_rules(environment)
-    yield from _network_rules(environment)
-    yield from _database_rules(environment)
-    yield from _key_value_rules(environment)
-    yield from _sink_rules(environment)
+    if environment.describes(POSTGRESQL):
+        yield from _network_rules(environment.postgresql.network)
+        yield from _database_rules(environment)
+        yield from _sink_rules(environment.postgresql)
+    if environment.describes(DYNAMODB):
+        yield from _key_value_rules(environment)
     principals = environment.lake.query_principals
     yield Rule("lake.query_principals", len(set(principals)) == len(principals), "different ARNs")
     yield from _retention_rules(environment)
@@ -72,6 +80,18 @@ def _rules(environment: Environment, stem: str) -> Iterator[Rule]:
     yield from node_memory.rules(environment)
     yield from _monitoring_rules(environment)
     yield from _bi_rules(environment)
+
+
+def _section_rules(environment: Environment) -> Iterator[Rule]:
+    for source, sections in SECTIONS.items():
+        named = [section for section in sections if getattr(environment, section) is not None]
+        for section in sections:
+            yield Rule(
+                section,
+                not named or section in named,
+                f"a mapping beside {', '.join(named)}; or null for all of {', '.join(sections)}, if no contract is of "
+                f"{SOURCE_NAMES[source]}",
+            )
 
 
 def _data_rules(environment: Environment) -> Iterator[Rule]:
@@ -89,13 +109,13 @@ def _data_rules(environment: Environment) -> Iterator[Rule]:
     )
     yield Rule("data.retain", data.retain or name != "prod", "true in prod")
     # What saves money at the price of interruptions is for environments that may lose their data too.
-    for field, careful in (("emr.market", "on-demand"), ("network.endpoint_zones", "all")):
+    careful_values = (("emr.market", "on-demand"), ("network.endpoint_zones", "all"))
+    for field, careful in careful_values if environment.describes(POSTGRESQL) else ():
         holds = not data.retain or attrgetter(field)(environment) == careful
         yield Rule(field, holds, f"{careful} where data.retain is true")
 
 
-def _network_rules(environment: Environment) -> Iterator[Rule]:
-    network = environment.network
+def _network_rules(network: Network) -> Iterator[Rule]:
     cidr = _network(network.cidr)
     yield Rule(
         "network.cidr",
@@ -135,7 +155,7 @@ def _listed(networks: Iterable[ipaddress.IPv4Network]) -> str:
 
 
 def _database_rules(environment: Environment) -> Iterator[Rule]:
-    database = environment.database
+    database = environment.postgresql.database
     if isinstance(database, Aurora):
         least, most = database.capacity_min, database.capacity_max
         yield Rule("database.capacity_max", most >= least, f"capacity_min ({least}) or more")
@@ -144,7 +164,7 @@ def _database_rules(environment: Environment) -> Iterator[Rule]:
 
 
 def _existing_database_rules(environment: Environment, database: ExistingDatabase) -> Iterator[Rule]:
-    own = ipaddress.IPv4Network(environment.network.cidr)
+    own = ipaddress.IPv4Network(environment.postgresql.network.cidr)
     cidr = _network(database.cidr)
     yield Rule(
         "database.cidr",
@@ -159,7 +179,7 @@ def _existing_database_rules(environment: Environment, database: ExistingDatabas
 
 
 def _key_value_rules(environment: Environment) -> Iterator[Rule]:
-    key_value = environment.key_value
+    key_value = environment.dynamodb.key_value
     if not isinstance(key_value, ExistingTables):
         return
     for part in ("contract", "table", "stream"):
@@ -175,19 +195,20 @@ def _of_region(environment: Environment, key: str | None) -> tuple[bool, str]:
     return key is None or key.split(":")[3] == environment.region, f"a key of {environment.region}"
 
 
-def _sink_rules(environment: Environment) -> Iterator[Rule]:
-    partitions, tasks = environment.stream.partitions, environment.connect.sink_tasks
+def _sink_rules(sections: PostgresqlSections) -> Iterator[Rule]:
+    partitions, tasks = sections.stream.partitions, sections.connect.sink_tasks
     # Kafka's range assignor gives the first tasks a topic's partitions, and the others none where there are fewer.
     yield Rule("connect.sink_tasks", tasks <= partitions, f"at most stream.partitions ({partitions})")
-    yield Rule("connect.sink_workers", environment.connect.sink_workers <= tasks, f"at most sink_tasks ({tasks})")
+    yield Rule("connect.sink_workers", sections.connect.sink_workers <= tasks, f"at most sink_tasks ({tasks})")
 
 
 def _retention_rules(environment: Environment) -> Iterator[Rule]:
     lake = environment.lake
-    streams = {
-        "stream.retention_hours": environment.stream.retention_hours,
-        "key_value.stream_retention_hours": environment.key_value.stream_retention_hours,
-    }
+    streams = {}
+    if environment.describes(POSTGRESQL):
+        streams["stream.retention_hours"] = environment.postgresql.stream.retention_hours
+    if environment.describes(DYNAMODB):
+        streams["key_value.stream_retention_hours"] = environment.dynamodb.key_value.stream_retention_hours
     # What a stream or the landing bucket still holds can arrive again.
     for name, hours in streams.items():
         holds = lake.tombstone_days * _DAY_HOURS > hours
@@ -206,31 +227,35 @@ def _monitoring_rules(environment: Environment) -> Iterator[Rule]:
     yield Rule("monitoring.emails", len(set(emails)) == len(emails), "different addresses")
     yield Rule("monitoring.emails", bool(emails) or not environment.data.retain, "an address where data.retain is true")
     # A change waits for its window, or to be landed and found, and then for the commit.
-    until_found = math.ceil(environment.connect.flush_ms / 1000) + environment.emr.idle_seconds_max
-    slowest = max(environment.glue.window_seconds, until_found)
-    # The alarm on freshness wants a figure in three of five minutes.
-    yield Rule("glue.window_seconds", environment.glue.window_seconds <= _MINUTE, f"1 to {_MINUTE}")
-    yield Rule(
-        "connect.flush_ms",
-        until_found <= _MINUTE,
-        f"at most {_MINUTE} seconds together with emr.idle_seconds_max ({environment.emr.idle_seconds_max})",
-    )
-    yield Rule(
-        "monitoring.freshness_seconds",
-        settings.freshness_seconds >= 2 * slowest,
-        f"{2 * slowest} or more: twice glue.window_seconds, and twice connect.flush_ms and "
-        "emr.idle_seconds_max together",
-    )
+    waits = {}
+    if environment.describes(DYNAMODB):
+        waits["glue.window_seconds"] = window = environment.dynamodb.glue.window_seconds
+        # The alarm on freshness wants a figure in three of five minutes.
+        yield Rule("glue.window_seconds", window <= _MINUTE, f"1 to {_MINUTE}")
+    if environment.describes(POSTGRESQL):
+        idle = environment.postgresql.emr.idle_seconds_max
+        waits["connect.flush_ms and emr.idle_seconds_max together"] = until_found = (
+            math.ceil(environment.postgresql.connect.flush_ms / 1000) + idle
+        )
+        yield Rule(
+            "connect.flush_ms",
+            until_found <= _MINUTE,
+            f"at most {_MINUTE} seconds together with emr.idle_seconds_max ({idle})",
+        )
+    least = 2 * max(waits.values(), default=0)
+    twice = ", and ".join(f"twice {setting}" for setting in waits)
+    yield Rule("monitoring.freshness_seconds", settings.freshness_seconds >= least, f"{least} or more: {twice}")
     # What a slot holds back is part of all WAL.
     yield Rule(
         "monitoring.slot_lag_mib", settings.slot_lag_mib <= settings.wal_mib, f"at most wal_mib ({settings.wal_mib})"
     )
-    kept = environment.key_value.stream_retention_hours * 3600
-    yield Rule(
-        "monitoring.iterator_age_seconds",
-        settings.iterator_age_seconds < kept,
-        f"less than key_value.stream_retention_hours ({kept} seconds): older records are lost",
-    )
+    if environment.describes(DYNAMODB):
+        kept = environment.dynamodb.key_value.stream_retention_hours * 3600
+        yield Rule(
+            "monitoring.iterator_age_seconds",
+            settings.iterator_age_seconds < kept,
+            f"less than key_value.stream_retention_hours ({kept} seconds): older records are lost",
+        )
 
 
 def _bi_rules(environment: Environment) -> Iterator[Rule]:

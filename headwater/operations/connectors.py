@@ -29,6 +29,8 @@ _IN_CHANGE = ("CREATING", "RESTARTING", "RESUMING", "UPDATING")
 
 def metrics(deployed: Deployed) -> Iterable[Metric]:
     """What has to be measured."""
+    if not deployed.relational:
+        return
     for name in deployed.connector_names:
         yield _tasks(name, "RunningTaskCount")
         yield _tasks(name, "ErroredTaskCount")
@@ -133,7 +135,7 @@ def _with_lag(deployed: Deployed, measurements: Measurements, sink: Part) -> Par
     problems = list(sink.problems)
     for topic, lag in known.items():
         if lag > most:
-            hours = deployed.environment.stream.retention_hours
+            hours = deployed.environment.postgresql.stream.retention_hours
             problems.append(
                 Problem(
                     f"{lag:,.0f} records of {topic} have not landed; Kafka keeps them for {hours} h",

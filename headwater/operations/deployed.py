@@ -140,8 +140,8 @@ class Deployed:
             database_secret="",
             database_tls={},
             landing_bucket="",
-            topic_partitions=self.environment.stream.partitions,
-            epoch=self.environment.connect.epoch,
+            topic_partitions=self.environment.postgresql.stream.partitions,
+            epoch=self.environment.postgresql.connect.epoch,
         )
 
     @property
@@ -161,7 +161,7 @@ class Deployed:
 
     def job_name(self, contract: Contract) -> str:
         """The Glue job that writes a contract's table of DynamoDB and its history."""
-        shared = self.environment.glue.jobs == "shared"
+        shared = self.environment.dynamodb.glue.jobs == "shared"
         return f"{self.prefix}-{'key-value' if shared else contract.table}"
 
     @property

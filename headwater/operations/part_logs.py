@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from headwater.contract.model import DYNAMODB, POSTGRESQL
+from headwater.environment.model import SOURCE_NAMES
 from headwater.errors import UserError
 from headwater.operations.deployed import Deployed
 
@@ -30,6 +32,8 @@ _GROUPS: Mapping[str, str] = {
 WRITER = "writer"
 """The EMR step, whose logs lie in S3."""
 PARTS = (*_GROUPS, WRITER)
+_OF_DYNAMODB = ("job", "runs")
+# All other parts are those of PostgreSQL's pipeline.
 # How a line begins, or what stands in it, that tells of an error: of Java, of a log's level, of Python.
 _ERROR = re.compile(r"^(Caused by: )?[\w.$]+(Exception|Error)\b|\b(ERROR|FATAL)\b")
 # Connect says it of each plugin that it cannot load, and goes on.
@@ -82,14 +86,23 @@ class Wanted:
 def lines(deployed: Deployed, part: str, wanted: Wanted) -> Iterator[Line]:
     """The lines of a part's log, the oldest first. Raises UserError for a part that there is not, or credentials of
     another account, and what boto3 raises."""
-    if part not in PARTS:
-        raise UserError(f"PART: found {part}, expected one of {', '.join(PARTS)}")
+    expected = _parts(deployed)
+    if part not in expected:
+        missing = SOURCE_NAMES[DYNAMODB if part in _OF_DYNAMODB else POSTGRESQL]
+        why = f": no contract is of {missing}" if part in PARTS else ""
+        raise UserError(f"PART: found {part}, expected one of {', '.join(expected)}{why}")
     _ = deployed.account
     if part == WRITER:
         return _of_the_step(deployed, wanted)
     logs = deployed.client("logs")
     groups = _groups(logs, group_path(part, deployed.environment.name))
     return heapq.merge(*(_of_group(logs, group, wanted) for group in groups), key=lambda line: line.at or 0.0)
+
+
+def _parts(deployed: Deployed) -> list[str]:
+    """The parts of the sources that have contracts."""
+    contracts = {False: deployed.relational, True: deployed.key_value}
+    return [part for part in PARTS if contracts[part in _OF_DYNAMODB]]
 
 
 def _of_group(logs: Any, group: str, wanted: Wanted) -> Iterator[Line]:

@@ -190,7 +190,7 @@ def _first_rows(deployed: Deployed, contract: Contract, landed: int) -> str:
 
 
 def _reads_no_rows(deployed: Deployed) -> bool:
-    return deployed.environment.connect.snapshot_mode == connectors.NO_DATA
+    return deployed.environment.postgresql.connect.snapshot_mode == connectors.NO_DATA
 
 
 def _awaited(deployed: Deployed, contract: Contract, committed: LastCommit | None) -> list[Problem]:

@@ -72,7 +72,7 @@ def observe_job(deployed: Deployed, job: str) -> Part:
     if state in _RUN_LIVES:
         return Part(name, f"{state} since {newest['StartedOn']:%d %b %H:%M} UTC", facts)
     found = f"the run {newest['Id']} is {state}" + (f": {_line(facts['reason'])}" if facts["reason"] else "")
-    hours = deployed.environment.key_value.stream_retention_hours
+    hours = deployed.environment.dynamodb.key_value.stream_retention_hours
     advice = (
         f"the next one is started within five minutes, and streams keep changes for {hours} h; where it fails again, "
         f"headwater logs job --env {deployed.environment.name} --errors says why"

@@ -166,8 +166,9 @@ def strange_code(assembly: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _manifests(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for manifest in sorted(assembly.glob("*.assets.json")):
-        yield manifest.name, json.loads(manifest.read_text())
+    """The lists of files that ``cdk deploy`` uploads. Lists of stacks that have left the app may lie there too."""
+    for name in sorted(_named(assembly, "cdk:asset-manifest", "file")):
+        yield name, json.loads((assembly / name).read_text())
 
 
 def _places(assembly: Path) -> list[dict[str, str]]:
@@ -296,10 +297,13 @@ def _written(assembly: Path) -> dict[str, Origin]:
 
 def _template_files(assembly: Path) -> list[Path]:
     """The templates of the stacks, which the app has written into a synthesized folder."""
-    parts = json.loads((assembly / "manifest.json").read_text())["artifacts"].values()
-    return [
-        assembly / part["properties"]["templateFile"] for part in parts if part["type"] == "aws:cloudformation:stack"
-    ]
+    return [assembly / name for name in _named(assembly, "aws:cloudformation:stack", "templateFile")]
+
+
+def _named(assembly: Path, type_: str, property_: str) -> list[str]:
+    """One property of each artifact of a type, by the manifest that the app has written."""
+    artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"].values()
+    return [artifact["properties"][property_] for artifact in artifacts if artifact["type"] == type_]
 
 
 def _digest(content: bytes) -> str:

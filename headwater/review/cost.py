@@ -398,8 +398,11 @@ def _table(table: Resource, use: Use) -> Iterator[Amount]:
     yield "point-in-time recovery", recoverable * use("dynamodb_gb"), "dynamodb_pitr_gb_month"
 
 
-def _bucket(bucket: Resource, use: Use) -> Iterator[Amount]:
+def _bucket(bucket: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
     name = bucket.place.rpartition(":")[2].lower()
+    if name == "landing" and not any(True for _ in deployment.resources("Custom::HeadwaterConnector")):
+        # Nothing lands where no connector is.
+        return
     stored = f"{name}_gb" if f"{name}_gb" in assumptions()["assumptions"] else "other_bucket_gb"
     yield "storage", use(stored), "s3_gb_month"
     if name == "landing":
@@ -438,12 +441,12 @@ _BY_RESOURCE: Mapping[str, Callable[[Resource, Use], Iterator[Amount]]] = {
     "AWS::KafkaConnect::Connector": _connector,
     "AWS::Kinesis::Stream": _stream,
     "AWS::RDS::DBInstance": _database_instance,
-    "AWS::S3::Bucket": _bucket,
     "Custom::HeadwaterConnector": _connector,
 }
 # What other resources of the deployment decide too.
 _BY_DEPLOYMENT: Mapping[str, Callable[[Resource, Use, Deployment], Iterator[Amount]]] = {
     "AWS::MSK::Cluster": _kafka,
     "AWS::RDS::DBCluster": _database_cluster,
+    "AWS::S3::Bucket": _bucket,
     "Custom::HeadwaterStep": _step,
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from headwater.environment.source_stacks import STACKS
 from headwater.errors import UserError
 from headwater.review.rights import Principal, Right
 from headwater.review.templates import Deployment, Resource
@@ -146,9 +147,14 @@ class Judgement:
 
 
 def needed_by(deployment: Deployment, principals: Iterable[Principal]) -> list[Principal]:
-    """The principals of a deployment: without what only one with the other kind of database needs. What
-    was recorded for one table is needed for each that is deployed, and what was for the job of all tables for each job
-    that there is."""
+    """The principals that a deployment has, with the rights that its kind of database needs.
+
+    If the deployment has no stack of a source, then it has no principal of that source. Each table needs what was
+    recorded for one table, and each job what was recorded for the job of all tables.
+    """
+    parts = {_part(resource.place) for resource in deployment.resources()}
+    absent = {part for stacks in STACKS.values() if parts.isdisjoint(stacks) for part in stacks}
+    principals = [principal for principal in principals if _part(principal.role) not in absent]
     if any(True for _ in deployment.resources("AWS::RDS::DBCluster")):
         principals = [principal.with_database("aurora") for principal in principals]
     else:
@@ -166,9 +172,14 @@ def needed_by(deployment: Deployment, principals: Iterable[Principal]) -> list[P
     for principal in principals:
         if principal.role == f"{_JOBS}Role{_SHARED}":
             needed += [_for_all(_of_job(principal, job), ((_TABLE, tables),)) for job, tables in jobs.items()]
-        elif jobs or not principal.role.startswith(_JOBS):
+        else:
             needed.append(_for_all(principal, ((_TABLE, of_postgresql), (_TOPIC, topics), (_JOB, job_names))))
     return needed
+
+
+def _part(place: str) -> str:
+    """The stack of a place."""
+    return place.partition(":")[0]
 
 
 def _of_job(principal: Principal, job: Resource) -> Principal:

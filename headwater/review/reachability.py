@@ -211,7 +211,9 @@ class Declarations:
     """Further flows that must be open if the EMR cluster has web interfaces. Without them they must be closed."""
 
     def needed_by(self, network: Network) -> list[Declared]:
-        """The flows that must be open in a network."""
+        """The flows that must be open in a network: none if nothing is in it, as in a lake without PostgreSQL."""
+        if not network.components:
+            return []
         has_aurora = any(component.name == _AURORA for component in network.components)
         needed = [*self.needed, *self.databases.get("aurora" if has_aurora else "existing", ())]
         return [*needed, *self.web_interfaces] if network.has_web_interfaces else needed

@@ -23,6 +23,8 @@ from headwater.yaml_files import convert, read_yaml, refusal
 
 SPECIFICATION = ROOT / "node_modules" / "aws-cdk" / "db.json.gz"
 ACKNOWLEDGED = REVIEWED / "acknowledged_replacements.yaml"
+EVERY = "*"
+"""Stands for all stateful resources of a stack that is gone."""
 # Stateful types that the specification does not mark, and what is lost with each.
 _ALSO_STATEFUL = {
     "AWS::EC2::Subnet": "brokers and database are bound to their subnets",
@@ -59,12 +61,16 @@ class Loss:
     after: Any
     certain: bool = True
     hint: str = ""
+    stays: bool = False
+    """Whether CloudFormation keeps the resource, or a snapshot of it, when it leaves its stack."""
+    with_stack: bool = False
+    """Whether the whole stack is gone."""
 
     def __str__(self) -> str:
         """The sentence that a reviewer reads."""
         name = f"{self.environment}/{self.stack}: {self.resource} ({self.type})"
         if self.property is None:
-            return f"{name} would be deleted{self.hint}"
+            return f"{name} would {'leave its stack and stay' if self.stays else 'be deleted'}{self.hint}"
         verb = "would" if self.certain else "might"
         return (
             f"{name} {verb} be replaced: {self.property} changes from {_short(self.before)} to {_short(self.after)}"
@@ -77,7 +83,7 @@ _Text = Annotated[str, msgspec.Meta(pattern=r"\S", extra={"expected": "a text"})
 
 class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A loss that was agreed on: this resource is replaced because ``property`` becomes this value, or deleted where
-    ``property`` is None."""
+    ``property`` is None. The resource ``*`` stands for all of a stack that is gone."""
 
     environment: _Text
     stack: _Text
@@ -88,11 +94,15 @@ class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def covers(self, loss: Loss) -> bool:
         """Whether this is the loss that was agreed on."""
+        if self.resource == EVERY:
+            return loss.with_stack and (self.environment, self.stack) == (loss.environment, loss.stack)
         agreed = (self.environment, self.stack, self.resource, self.property, self.becomes)
         return agreed == (loss.environment, loss.stack, loss.resource, loss.property, loss.after)
 
     def holds(self, templates: Templates) -> bool:
         """Whether its environment's templates are as agreed, whether or not they are the baseline already."""
+        if self.resource == EVERY:
+            return self.stack not in templates
         resources = templates.get(self.stack, {}).get("Resources", {})
         if self.property is None or self.resource not in resources:
             return self.property is None and self.resource not in resources
@@ -176,7 +186,20 @@ def losses(environment: str, before: Templates, after: Templates, specification:
             if not specification.stateful(type_):
                 continue
             if name not in causes:
-                lost.append(Loss(environment, stack, name, type_, None, None, None, hint=_moved_to(name, old, new)))
+                lost.append(
+                    Loss(
+                        environment,
+                        stack,
+                        name,
+                        type_,
+                        None,
+                        None,
+                        None,
+                        hint=_moved_to(name, old, new),
+                        stays=stays(old[name]),
+                        with_stack=stack not in after,
+                    )
+                )
                 continue
             lost += [Loss(environment, stack, name, type_, *cause) for cause in causes[name]]
             # A replaced resource has a new name, which replaces the resources that are bound to the old one.
@@ -186,6 +209,11 @@ def losses(environment: str, before: Templates, after: Templates, specification:
                     for cause in causes.get(owner, ())
                 ]
     return lost
+
+
+def stays(resource: Mapping[str, Any]) -> bool:
+    """Whether a resource, or a snapshot of it, stays when it leaves its stack."""
+    return str(resource.get("DeletionPolicy", "")).startswith(("Retain", "Snapshot"))
 
 
 def _properties(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -252,8 +280,9 @@ def read_acknowledged(path: Path = ACKNOWLEDGED) -> list[Acknowledgement]:
 
 
 def entry_for(loss: Loss) -> str:
-    """The entry that acknowledges a loss, with ``…`` for its reason."""
-    entry: dict[str, Any] = {"environment": loss.environment, "stack": loss.stack, "resource": loss.resource}
+    """The entry that acknowledges a loss, with ``…`` for its reason. A stack that is gone has one entry for all."""
+    resource = EVERY if loss.with_stack else loss.resource
+    entry: dict[str, Any] = {"environment": loss.environment, "stack": loss.stack, "resource": resource}
     if loss.property is not None:
         entry |= {"property": loss.property, "becomes": loss.after}
     return yaml.safe_dump([{**entry, "reason": "…"}], sort_keys=False, allow_unicode=True)
@@ -261,7 +290,7 @@ def entry_for(loss: Loss) -> str:
 
 def how_to_allow(losses: Sequence[Loss]) -> str:
     """What to do where refused losses are meant: the entries to add."""
-    entries = "".join(map(entry_for, losses))
+    entries = "".join(dict.fromkeys(map(entry_for, losses)))
     return f"To allow this, add to {ACKNOWLEDGED}, each with its reason:\n{entries}"
 
 

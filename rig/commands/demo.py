@@ -1,22 +1,27 @@
 """``headwater demo``: run the pipeline on this machine and compare lake and sources."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from headwater.commands.sources import refuse_without_contract
 from headwater.commands.verify import comparison_table
 from headwater.console import announce, keep_running, say
+from headwater.contract.model import DYNAMODB, POSTGRESQL
+from headwater.contract.reading import read_contracts
 from headwater.environment.model import Environment
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.packaging import artifacts
-from headwater.paths import CONFIG
+from headwater.paths import CONFIG, CONTRACTS
 from rig.commands.assets import with_local_aws
 from rig.demo import deployed_run
-from rig.demo.run import DemoPlan, Pace, run
+from rig.demo.run import run
+from rig.demo.sources import DemoPlan, Pace, sources_of
 
 
 def demo(
@@ -41,9 +46,15 @@ def demo(
         ),
     ] = None,
 ) -> None:
-    """Run the whole pipeline on real local parts and prove that the lake equals its sources."""
+    """Run the whole pipeline on real local parts and prove that the lake equals its sources.
+
+    Parts of a source run if a contract in contracts/ names it.
+    """
     if deployed and like is not None:
         raise UserError("--like: found --deployed beside it, expected one of them")
+    contracts = read_contracts(CONTRACTS)
+    if data is not None:
+        refuse_without_contract(contracts, POSTGRESQL, "--data")
     pace = Pace() if like is None else _pace(read_environment(like, CONFIG))
     if deployed:
         with_local_aws()
@@ -52,11 +63,18 @@ def demo(
     plan = DemoPlan(data, scale, seconds, rate, pace)
     tables = (deployed_run.run if deployed else run)(plan, announce, say, keep_running if keep else None)
     Console().print(comparison_table(tables))
+    sources = sources_of(contracts)
     if not all(table.equal for table in tables):
-        say("The lake differs from its sources.")
+        say(f"The lake differs from {sources}.")
         sys.exit(1)
-    say("The lake equals its sources.")
+    say(f"The lake equals {sources}.")
 
 
 def _pace(environment: Environment) -> Pace:
-    return Pace(environment.connect.flush_ms, environment.emr.idle_seconds_max, environment.glue.window_seconds)
+    pace = Pace()
+    if environment.describes(POSTGRESQL):
+        sections = environment.postgresql
+        pace = replace(pace, flush_ms=sections.connect.flush_ms, idle_seconds_max=sections.emr.idle_seconds_max)
+    if environment.describes(DYNAMODB):
+        pace = replace(pace, window_seconds=environment.dynamodb.glue.window_seconds)
+    return pace

@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 
 from headwater.commands import db
+from headwater.commands.sources import refuse_without_contract
 from headwater.commands.verify import comparison_table
 from headwater.console import announce, keep_running, say
 from headwater.contract.model import POSTGRESQL, of_database
 from headwater.contract.reading import read_contracts
-from headwater.errors import UserError
 from headwater.packaging import artifacts
 from headwater.verify import TableComparison
 from rig.demo import replication
@@ -35,9 +35,9 @@ def replicate(
     Spark writer. The lake ends with the next run, and the replication slot with this one, however it ends. The status
     is 1 where the lake differs.
     """
-    described = of_database(read_contracts(contracts), POSTGRESQL)
-    if not described:
-        raise UserError(f"{contracts}: found no contract of a PostgreSQL table, expected one at least")
+    every = read_contracts(contracts)
+    refuse_without_contract(every, POSTGRESQL, "--contracts")
+    described = of_database(every, POSTGRESQL)
     password = db.cdc_password()
     artifacts.build(announce)
     equal = False

@@ -12,7 +12,7 @@ from headwater.console import say
 from headwater.contract.evolution import REFUSED, SAFE, Change, changes
 from headwater.contract.reading import read_versions
 from headwater.paths import BASELINES, CONTRACTS, ROOT, SYNTHESIZED
-from headwater.review import baselines, replacements
+from headwater.review import baselines, removed_sources, replacements
 from headwater.review import comment as review_comment
 from headwater.review.baselines import CDK
 from headwater.review.comment import Section
@@ -37,11 +37,15 @@ def synthesized(environment: Environment) -> None:
 
     Without AWS credentials, compare them with this checkout's baselines.
     """
+    reviewed, stacks = baselines.read(BASELINES / environment), baselines.from_assembly(SYNTHESIZED)
+    # cdk diff says nothing of a stack that has left the app.
+    for warning in removed_sources.warnings(environment, reviewed, stacks, Specification()):
+        say(warning)
     if boto3.Session().get_credentials() is not None:
         done = subprocess.run([*CDK, "--app", str(SYNTHESIZED), "diff"], cwd=ROOT)
         raise typer.Exit(done.returncode)
     say(f"No AWS credentials: comparing {environment} with {BASELINES / environment}, not with what is deployed\n")
-    text = baselines.difference(baselines.read(BASELINES / environment), baselines.from_assembly(SYNTHESIZED))
+    text = baselines.difference(reviewed, stacks)
     say(text or f"{environment}: no difference")
 
 
@@ -56,15 +60,18 @@ def gate(
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts of what would be deployed.")] = CONTRACTS,
 ) -> None:
     """Name every stateful resource that would be replaced or deleted, and every change of a contract that is not safe.
+    If the last contract of a source goes, then also name the source's stacks and what stays of them.
     The status is 1 where nobody agreed to a loss, and where the writer would refuse a contract."""
-    losses = replacements.losses(
-        environment, baselines.read(before / environment), baselines.read(after / environment), Specification()
-    )
+    old, new = baselines.read(before / environment), baselines.read(after / environment)
+    specification = Specification()
+    losses = replacements.losses(environment, old, new, specification)
     refused = replacements.unacknowledged(losses, replacements.read_acknowledged())
     for loss in losses:
         say(f"{'refused' if loss in refused else 'agreed'}: {loss}")
     if refused:
         say(f"\n{replacements.how_to_allow(refused)}")
+    for warning in removed_sources.warnings(environment, old, new, specification):
+        say(warning)
     changed = _changes(contracts_before, contracts)
     for change in changed:
         say(f"{change.verdict}: {change}")

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 import yaml
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
@@ -25,20 +23,29 @@ from headwater.definitions.connectors import topic
 from headwater.errors import UserError
 from headwater.folder_lock import claimed_empty
 from headwater.paths import BUILD, RUN
-from headwater.verify import TableComparison, read_live_table
+from headwater.verify import TableComparison
 from headwater.waiting import StuckError, wait_until
 from rig import fixed_loop
-from rig.demo import report
+from rig.demo import report, workloads
 from rig.demo.deployment import LocalDeployment
 from rig.demo.freshness import PublishedInstants, changed_rows
 from rig.demo.memory import MemoryWatch
-from rig.demo.run import CLIENTS, CONNECTIONS, SEED, DemoPlan, Phases, Say, load, pipeline_run
+from rig.demo.run import Phases, pipeline_run
+from rig.demo.sources import (
+    KEY_VALUE,
+    RELATIONAL,
+    DemoPlan,
+    Say,
+    fill,
+    lake_orders,
+    load,
+    say_contents,
+    sources_of,
+)
 from rig.demo.waterfall import passed_s3
+from rig.demo.workloads import SEED, LiveWorkload, await_all
 from rig.local_aws.checkout import Checkout
-from rig.samples import dynamodb_tables, items_workload, orders_workload
-from rig.samples.items_workload import ItemsSummary
-from rig.samples.orders_workload import OrdersSummary
-from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
+from rig.samples.paced_workers import WorkloadProgress
 
 # A writer that fails is started again within ten minutes.
 _PATIENCE_SECONDS = 900.0
@@ -51,6 +58,7 @@ _MEMORY_SECONDS = 8.0
 _UNDISTURBED = 1 / 6
 # The column that the update brings, in the table that has it.
 _TABLE, _COLUMN = "northwind.customers", "newsletter"
+_COLUMN_TEXT = f"a column {_COLUMN}, "
 _CONTRACT = "contracts/customers.yaml"
 
 
@@ -82,35 +90,32 @@ def run(
             with announce("Deploying the stacks by cdk deploy"):
                 deployment.deploy(deployment.checkout)
         contracts = deployment.contracts()
-        with phases.measure("load"), announce("Loading the order database and DynamoDB"):
-            with deployment.connect("owner") as owner:
-                load(owner, plan)
-            client = deployment.account.client("dynamodb")
-            loaded = sum(
-                dynamodb_tables.fill(client, contract, plan.scale, SEED)
-                for contract in of_database(contracts, DYNAMODB)
-            )
+        own, key_value = (of_database(contracts, database) for database in (POSTGRESQL, DYNAMODB))
+        with phases.measure("load"), announce(f"Loading {' and '.join(_loaded_sources(contracts))}"):
+            if own:
+                with deployment.connect("owner") as owner:
+                    load(owner, plan)
+            loaded_items = fill(deployment.account.client("dynamodb"), key_value, plan)
         instants = PublishedInstants(deployment.account.client("s3"), deployment.lake.uri, contracts)
         with MemoryWatch(deployment.memory_bytes, _MEMORY_SECONDS) as memory, instants:
             with phases.measure("first rows"), announce("Waiting for the first rows to reach the lake"):
                 _drain(deployment, contracts, instants)
-            before = _orders(deployment)
-            leaders = [customer.customer_id for customer in report.revenue_by_customer(before)[:3]]
-            say(f"The lake holds {before.num_rows:,} orders and {loaded:,} DynamoDB items.")
-            say(f"The customers with the most revenue are {', '.join(leaders)}.")
+            leaders = say_contents(lake_orders(deployment.lake, contracts), loaded_items, say)
             workload_began = time.time()
-            with phases.measure("workload"), announce(_workload_text(contracts, plan)):
-                orders_summary, items_summary, update = _run_workloads(deployment, plan, release, instants, say)
-            say(f"  {orders_summary.transactions:,} transactions, {items_summary.changes:,} item changes")
+            live = _workloads(deployment, contracts)
+            with phases.measure("workload"), announce(_workload_text(live, plan)):
+                summaries, update = _run_workloads(live, deployment, plan, release, instants, say)
+            say(f"  {workloads.counted(list(summaries.values()))}")
             contracts = deployment.contracts(release.result())
-            with phases.measure("drain"), announce("Waiting until the lake equals its sources"):
+            with phases.measure("drain"), announce(f"Waiting until the lake equals {sources_of(contracts)}"):
                 _drain(deployment, contracts, instants)
-            with phases.measure("verify"), announce("Comparing the lake with both sources"):
+            with phases.measure("verify"), announce(f"Comparing the lake with {sources_of(contracts)}"):
                 compared = {table.name: table for table in deployment.verify(contracts)}
-        own, key_value = (of_database(contracts, database) for database in (POSTGRESQL, DYNAMODB))
+            own, key_value = (of_database(contracts, database) for database in (POSTGRESQL, DYNAMODB))
         with phases.measure("report"), announce("Writing the report"), report.reported(output, say):
             topics = {contract.table: topic(contract) for contract in own}
-            changes = passed_s3(deployment.account.client("s3"), deployment.landing, topics, instants, workload_began)
+            s3 = deployment.account.client("s3")
+            changes = passed_s3(s3, deployment.landing, topics, instants, workload_began) if own else {}
             # Where Glue's own source reads a stream, no commit tells how far.
             items = changed_rows(deployment.lake, key_value, instants.seen.__getitem__, workload_began)
             on_their_way = [(change.source, change.readable) for of_table in changes.values() for change in of_table]
@@ -122,21 +127,22 @@ def run(
                 table: [change for change in of_table if not update.disturbs(change.source, change.readable)]
                 for table, of_table in changes.items()
             }
-            both = (
-                pipeline_run("relational", [compared[each.table] for each in own], undisturbed, orders_summary),
-                report.PipelineRun(
-                    "key_value",
-                    [compared[each.table] for each in key_value],
-                    report.Freshness.of([readable - at for at, readable in items if not update.disturbs(at, readable)]),
-                    items_summary,
-                ),
-            )
+            pipelines = []
+            if own:
+                tables = [compared[each.table] for each in own]
+                pipelines.append(pipeline_run(RELATIONAL, tables, undisturbed, summaries[RELATIONAL]))
+            if key_value:
+                rested = [readable - at for at, readable in items if not update.disturbs(at, readable)]
+                tables = [compared[each.table] for each in key_value]
+                pipelines.append(
+                    report.PipelineRun(KEY_VALUE, tables, report.Freshness.of(rested), summaries[KEY_VALUE])
+                )
             report.build(
                 output,
                 report.DemoRun(
-                    pipelines=[each for each in both if each.tables],
+                    pipelines=pipelines,
                     seconds=phases.seconds,
-                    lake_orders=_orders(deployment),
+                    lake_orders=lake_orders(deployment.lake, contracts),
                     loop_seconds=fixed_loop.seconds(),
                     memory_bytes=memory.peak,
                     peak_memory_bytes=memory.peak_of_all,
@@ -175,13 +181,15 @@ class _Update:
 
 
 def _make_release(deployment: LocalDeployment) -> Checkout:
-    """A checkout of another release, synthesized: a column is added to a contract, and the connectors' plugin and both
-    writers are of another version."""
+    """Synthesize a checkout of another release, which has another plugin and other writers.
+
+    The contract of customers, if there is one, has a column more in it."""
     release = deployment.release()
     path = release.folder / _CONTRACT
-    contract = yaml.safe_load(path.read_text())
-    contract["columns"].append({"name": _COLUMN, "type": "boolean", "source_type": "boolean"})
-    path.write_text(yaml.safe_dump(contract, sort_keys=False))
+    if path.exists():
+        contract = yaml.safe_load(path.read_text())
+        contract["columns"].append({"name": _COLUMN, "type": "boolean", "source_type": "boolean"})
+        path.write_text(yaml.safe_dump(contract, sort_keys=False))
     release.append("NOTICE", "Another release.\n")
     for script in ("emr_steps/write_hudi.py", "glue_scripts/write_hudi.py"):
         release.append(script, "# Another release.\n")
@@ -190,13 +198,17 @@ def _make_release(deployment: LocalDeployment) -> Checkout:
 
 
 def _update(deployment: LocalDeployment, release: Future[Checkout], say: Say) -> _Update:
-    """Give the source a column and deploy the release that knows it, then write into it."""
+    """Give customers a column, where a contract names them, and deploy the release that knows it, then write into
+    it."""
     checkout = release.result()
+    gains_column = (checkout.folder / _CONTRACT).exists()
     began = time.time()
-    say(f"  Deploying an update under load: a column {_COLUMN}, another version of the plugin and of both writers")
-    _execute(deployment, f"ALTER TABLE {_TABLE} ADD COLUMN {_COLUMN} boolean")
+    say(f"  Deploying an update under load: {_COLUMN_TEXT if gains_column else ''}another version of all that writes")
+    if gains_column:
+        _execute(deployment, f"ALTER TABLE {_TABLE} ADD COLUMN {_COLUMN} boolean")
     deployment.deploy(checkout)
-    _execute(deployment, f"UPDATE {_TABLE} SET {_COLUMN} = customer_id < 'M'")
+    if gains_column:
+        _execute(deployment, f"UPDATE {_TABLE} SET {_COLUMN} = customer_id < 'M'")
     ended = time.time()
     say(f"  The update is deployed after {ended - began:.0f} s")
     return _Update(began, ended)
@@ -250,57 +262,57 @@ def _drain(deployment: LocalDeployment, contracts: Sequence[Contract], instants:
         ) from error
 
 
-def _workload_text(contracts: Sequence[Contract], plan: DemoPlan) -> str:
-    tables = ", ".join(["the orders", *(contract.table for contract in of_database(contracts, DYNAMODB))])
+def _loaded_sources(contracts: Sequence[Contract]) -> list[str]:
+    named = {POSTGRESQL: "the order database", DYNAMODB: "DynamoDB"}
+    return [name for database, name in named.items() if of_database(contracts, database)]
+
+
+def _workloads(deployment: LocalDeployment, contracts: Sequence[Contract]) -> dict[str, LiveWorkload[Any]]:
+    """The workload of each source that has contracts, by its pipeline."""
+    live: dict[str, LiveWorkload[Any]] = {}
+    if of_database(contracts, POSTGRESQL):
+        live[RELATIONAL] = workloads.of_orders(partial(deployment.connect, "app"))
+    if key_value := of_database(contracts, DYNAMODB):
+        live[KEY_VALUE] = workloads.of_items(partial(deployment.account.client, "dynamodb"), key_value)
+    return live
+
+
+def _workload_text(live: Mapping[str, LiveWorkload[Any]], plan: DemoPlan) -> str:
     return (
-        f"Changing {tables} over many connections while an update is deployed, from "
-        f"{plan.seconds * _UNDISTURBED:.0f} s before it until as long after it, {plan.seconds:.0f} s at least"
+        f"Changing {workloads.all_changes(list(live.values()))} over many connections while an update is deployed, "
+        f"from {plan.seconds * _UNDISTURBED:.0f} s before it until as long after it, {plan.seconds:.0f} s at least"
     )
 
 
 def _run_workloads(
-    deployment: LocalDeployment, plan: DemoPlan, release: Future[Checkout], instants: PublishedInstants, say: Say
-) -> tuple[OrdersSummary, ItemsSummary, _Update]:
+    live: Mapping[str, LiveWorkload[Any]],
+    deployment: LocalDeployment,
+    plan: DemoPlan,
+    release: Future[Checkout],
+    instants: PublishedInstants,
+    say: Say,
+) -> tuple[dict[str, report.Workload], _Update]:
     """Run the workloads of all sources side by side, and the update under them. The first error of one ends all."""
-    contracts = of_database(deployment.contracts(), DYNAMODB)
     over = threading.Event()
-    made: Counter[str] = Counter()
-    said = time.monotonic()
+    made = {workload.unit: 0 for workload in live.values()}
 
-    def tell(now: WorkloadProgress) -> None:
-        nonlocal said
-        if time.monotonic() - said >= _SAY_SECONDS:
-            said = time.monotonic()
-            commits = ", ".join(f"{table} {number:,}" for table, number in sorted(instants.counts().items()))
-            say(
-                f"  {made['orders'] + now.changes:,} transactions, {made['items']:,} item changes · "
-                f"commits in the lake: {commits}"
-            )
+    def tell() -> None:
+        commits = ", ".join(f"{table} {number:,}" for table, number in sorted(instants.counts().items()))
+        changes = ", ".join(f"{number:,} {unit}" for unit, number in made.items())
+        say(f"  {changes} · commits in the lake: {commits}")
 
-    def rounds(workers: int) -> Iterator[WorkloadPlan]:
-        # Each has the rarest changes once, such as a truncated table; the last one ends early.
-        number = 0
-        while not over.is_set():
-            yield WorkloadPlan(plan.seconds, round(plan.rate * plan.seconds), workers, SEED + number)
-            number += 1
-
-    def change_orders() -> OrdersSummary:
-        done = []
-        for each in rounds(CONNECTIONS):
-            done.append(orders_workload.run(lambda: deployment.connect("app"), each, tell, over))
-            made["orders"] += done[-1].transactions
-        return orders_workload.one_after_another(done)
-
-    def change_items() -> ItemsSummary:
-        done: list[ItemsSummary] = []
-        dynamodb = partial(deployment.account.client, "dynamodb")
+    def change(workload: LiveWorkload[Any]) -> report.Workload:
+        done: list[report.Workload] = []
 
         def count(now: WorkloadProgress) -> None:
-            made["items"] = sum(summary.changes for summary in done) + now.changes
+            made[workload.unit] = sum(summary.counted()[0] for summary in done) + now.changes
 
-        for each in rounds(CLIENTS):
-            done.append(dynamodb_tables.change(dynamodb, contracts, each, count, over))
-        return replace(items_workload.together(done), seconds=sum(each.seconds for each in done))
+        # Each round has the rarest changes once, such as a truncated table; the last one ends early.
+        while not over.is_set():
+            planned = workload.plan(plan.seconds, plan.rate, SEED + len(done))
+            done.append(workload.run(planned, count, over))
+        whole: report.Workload = workload.one_after_another(done)
+        return whole
 
     def update() -> _Update:
         ends = time.monotonic() + plan.seconds
@@ -309,24 +321,17 @@ def _run_workloads(
         over.wait(max(plan.seconds * _UNDISTURBED, ends - time.monotonic()))
         return updated
 
-    with ThreadPoolExecutor(3) as pool:
-        running = (pool.submit(change_orders), pool.submit(change_items), pool.submit(update))
+    with ThreadPoolExecutor(len(live) + 1) as pool:
+        changing = {name: pool.submit(change, workload) for name, workload in live.items()}
+        updating = pool.submit(update)
         # The update is the first to end, but for an error.
-        ending: list[Future[Any]] = [*running]
-        for each in ending:
+        running: list[Future[Any]] = [*changing.values(), updating]
+        for each in running:
             each.add_done_callback(lambda _: over.set())
         try:
-            for each in wait(ending, return_when=FIRST_EXCEPTION).done:
-                each.result()
-            return running[0].result(), running[1].result(), running[2].result()
+            await_all(running, _SAY_SECONDS, tell)
+            return {name: each.result() for name, each in changing.items()}, updating.result()
         except BaseException:
             over.set()
             deployment.interrupt()
             raise
-
-
-def _orders(deployment: LocalDeployment) -> pa.Table:
-    table = read_live_table(f"{deployment.lake.uri}/orders", deployment.lake.storage)
-    if table is not None:
-        return table
-    raise AssertionError("the lake equals its sources, but has no orders")

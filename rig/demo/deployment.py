@@ -198,13 +198,14 @@ class LocalDeployment(ExitStack):
         if any(contract.needs_mask_key for contract in contracts):
             mask_key = read_key(self.account.client("secretsmanager"), f"headwater/{ENVIRONMENT}/mask")
         queries = load_queries(contracts, self.checkout.folder / "contracts")
-        with self.connect("reader") as reader:
-            sources: dict[str, Source] = {
-                POSTGRESQL: PostgresqlSource(reader, queries, mask_key),
-                DYNAMODB: DynamoDbSource(self.account.client("dynamodb"), mask_key=mask_key),
-            }
-            needed = {name: source for name, source in sources.items() if of_database(contracts, name)}
-            return verify_tables(contracts, needed, self.lake)
+        sources: dict[str, Source] = {}
+        with ExitStack() as opened:
+            if of_database(contracts, POSTGRESQL):
+                reader = opened.enter_context(self.connect("reader"))
+                sources[POSTGRESQL] = PostgresqlSource(reader, queries, mask_key)
+            if of_database(contracts, DYNAMODB):
+                sources[DYNAMODB] = DynamoDbSource(self.account.client("dynamodb"), mask_key=mask_key)
+            return verify_tables(contracts, sources, self.lake)
 
     def memory_bytes(self) -> dict[str, int]:
         """What memory each part has for itself, in bytes, now."""
@@ -227,8 +228,19 @@ class LocalDeployment(ExitStack):
 
     def addresses(self) -> dict[str, str]:
         """Where a person reaches what is deployed."""
-        owner = self.login("owner")
         variables = f". {shlex.quote(str(daemon.variables_of(self.checkout.account)))}"
+        psql = {"PostgreSQL": self._psql()} if of_database(self.contracts(), POSTGRESQL) else {}
+        return {
+            **psql,
+            "AWS": variables,
+            "How it is": f"{variables} && .venv/bin/headwater status --env {ENVIRONMENT}",
+            "Lake": self.lake.uri,
+            "Folder": str(self.checkout.folder),
+        }
+
+    def _psql(self) -> str:
+        """The command that opens the order database as its owner."""
+        owner = self.login("owner")
         # For libpq, which reads them as other programs read those of AWS.
         of_owner = self.checkout.account / "owner"
         private_files.write_variables(
@@ -243,13 +255,7 @@ class LocalDeployment(ExitStack):
                 "PGSSLROOTCERT": str(self.checkout.account.with_name("authority.pem")),
             },
         )
-        return {
-            "PostgreSQL": f". {shlex.quote(str(of_owner))} && psql",
-            "AWS": variables,
-            "How it is": f"{variables} && .venv/bin/headwater status --env {ENVIRONMENT}",
-            "Lake": self.lake.uri,
-            "Folder": str(self.checkout.folder),
-        }
+        return f". {shlex.quote(str(of_owner))} && psql"
 
     def _run(self, checkout: Checkout, name: str, command: Sequence[str]) -> None:
         process = self._start(checkout, name, command)

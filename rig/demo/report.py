@@ -151,8 +151,9 @@ class UpdateUnderLoad:
 class DemoRun:
     """What a run showed.
 
-    ``seconds`` is the time that each phase took, ``lake_orders`` are the live rows of the lake's orders,
-    ``memory_bytes`` is the largest memory of each part, ``peak_memory_bytes`` that of all at one time,
+    ``seconds`` is the time that each phase took, ``lake_orders`` are the live rows of the lake's orders, None if no
+    contract describes them, ``memory_bytes`` is the largest memory of each part, ``peak_memory_bytes`` that of all at
+    one time,
     ``loop_seconds`` is the time of the fixed loop on the machine,
     ``top_customers_before`` are the customers with the most revenue before the workload, and ``update`` is None where
     nothing was deployed under it. What was on its way during the update does not count in the pipelines' freshness.
@@ -160,7 +161,7 @@ class DemoRun:
 
     pipelines: Sequence[PipelineRun]
     seconds: Mapping[str, float]
-    lake_orders: pa.Table
+    lake_orders: pa.Table | None
     loop_seconds: float
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     peak_memory_bytes: int = 0
@@ -194,7 +195,7 @@ def reported(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 def build(folder: Path, run: DemoRun) -> None:
     """Write ``report.html`` and ``report.json`` of a run into a folder, which becomes its owner's alone: a report names
     customers and what they ordered. It is made if need be."""
-    customers = revenue_by_customer(run.lake_orders)
+    customers = [] if run.lake_orders is None else revenue_by_customer(run.lake_orders)
     make_private(folder)
     (folder / "report.html").write_text(_page(run, customers), encoding="utf-8")
     document = json.dumps(_document(run, customers), indent=1, ensure_ascii=False)

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psycopg
-import pyarrow as pa
-
 from headwater.console import Announce
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
-from headwater.definitions.connectors import CaptureSettings
 from headwater.folder_lock import claimed_empty
-from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS
 from headwater.paths import BUILD, CONTRACTS, RUN
-from headwater.verify import TableComparison, read_live_table
+from headwater.verify import TableComparison
 from rig import fixed_loop
-from rig.demo import report
+from rig.demo import report, workloads
 from rig.demo.freshness import PublishedInstants
 from rig.demo.memory import MemoryWatch
-from rig.demo.waterfall import Passed, passed_kinesis, passed_s3, profile
-from rig.local.key_value import WINDOW_SECONDS, KeyValuePipeline
-from rig.local.pipeline import Pipeline
-from rig.samples import dynamodb_tables, orders, orders_workload
-from rig.samples.items_workload import ItemsSummary
-from rig.samples.loading import load_folder
-from rig.samples.orders_workload import OrdersSummary
-from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
+from rig.demo.sources import (
+    DemoPlan,
+    DemoSource,
+    ItemsPipeline,
+    OrdersPipeline,
+    Say,
+    lake_orders,
+    say_contents,
+    sources_of,
+)
+from rig.demo.waterfall import Passed, profile
+from rig.demo.workloads import LiveWorkload, await_all
+from rig.local.aws import AwsApi
+from rig.local.pipeline import lake_addresses, lake_memory_bytes, local_lake, new_mask_key, start_lake
+from rig.samples.paced_workers import WorkloadProgress
 
-CONNECTIONS = 6
-CLIENTS = 4
-SEED = 1996
 _SAMPLE_SECONDS = 2.0
-
-Say = Callable[[str], None]
 
 
 @dataclass
@@ -59,31 +56,6 @@ class Phases:
             self.seconds[name] = round(time.monotonic() - started, 2)
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How long the parts wait before they hand changes on. The defaults are the demo's own."""
-
-    flush_ms: int = CaptureSettings.flush_ms
-    """The sink writes what it has at least so often: ``connect.flush_ms``."""
-    idle_seconds_max: float = FIRST_PAUSE_SECONDS
-    """The EMR step's longest pause between two polls: ``emr.idle_seconds_max``."""
-    window_seconds: int = WINDOW_SECONDS
-    """From one commit of the Glue job's script to the next: ``glue.window_seconds``."""
-
-
-@dataclass(frozen=True)
-class DemoPlan:
-    """What a demonstration does: ``data`` is a folder of Northwind's CSV files, or None to generate data at ``scale``,
-    where 1 is Northwind's size. The live workload makes ``rate`` transactions on the orders in each second, and as many
-    item changes, for ``seconds``. The parts wait as ``pace`` says."""
-
-    data: Path | None
-    scale: float
-    seconds: float
-    rate: float
-    pace: Pace = Pace()
-
-
 def run(
     plan: DemoPlan,
     announce: Announce,
@@ -99,70 +71,78 @@ def run(
     phases = Phases()
     contracts = read_contracts(CONTRACTS)
     folder = RUN / "demo"
-    with (
-        claimed_empty(folder, "the demo"),
-        Pipeline(folder / "relational", contracts, flush_ms=plan.pace.flush_ms) as relational,
-        KeyValuePipeline(folder / "key_value", contracts, relational.aws) as key_value,
-    ):
+    with claimed_empty(folder, "the demo"), ExitStack() as opened:
+        aws_api, sources = _open(opened, folder, contracts, plan)
         with phases.measure("start"):
-            relational.start(announce, lambda owner: load(owner, plan), idle_seconds_max=plan.pace.idle_seconds_max)
-            with announce("Starting DynamoDB, its streams to Kinesis, and the Glue job's script"):
-                key_value.start_source()
-                loaded = sum(
-                    dynamodb_tables.fill(key_value.client(), contract, plan.scale, SEED)
-                    for contract in key_value.contracts
-                )
-                key_value.start_writer(window_seconds=plan.pace.window_seconds)
+            if isinstance(sources[0], ItemsPipeline):
+                # The relational pipeline starts it beside Kafka.
+                with announce("Starting the AWS API"):
+                    start_lake(opened, aws_api, contracts, new_mask_key())
+            for source in sources:
+                source.begin(announce, plan)
 
         def drain() -> None:
-            relational.drain()
-            key_value.drain()
+            for source in sources:
+                source.drain()
 
         def memory_bytes() -> dict[str, int]:
-            return {**relational.memory_bytes(), **key_value.memory_bytes()}
+            of_sources = [source.memory_bytes() for source in sources]
+            return lake_memory_bytes(aws_api) | {name: size for each in of_sources for name, size in each.items()}
 
-        s3 = relational.aws.client("s3")
-        instants = PublishedInstants(s3, relational.lake().uri, contracts)
+        lake = local_lake(aws_api)
+        instants = PublishedInstants(aws_api.client("s3"), lake.uri, contracts)
         with MemoryWatch(memory_bytes, _SAMPLE_SECONDS) as memory, instants:
             with phases.measure("snapshot"), announce("Waiting for the first snapshot to reach the lake"):
                 drain()
-            before = _orders(relational)
-            leaders = [customer.customer_id for customer in report.revenue_by_customer(before)[:3]]
-            say(f"The lake holds {before.num_rows:,} orders and {loaded:,} DynamoDB items.")
-            say(f"The customers with the most revenue are {', '.join(leaders)}.")
+            leaders = say_contents(lake_orders(lake, contracts), sum(each.loaded_items for each in sources), say)
             workload_began = time.time()
-            with phases.measure("workload"), announce(_workload_text(key_value, plan)):
-                orders_summary, items_summary = _run_workloads(relational, key_value, plan, say)
-            say(f"  {orders_summary.transactions:,} transactions, {items_summary.changes:,} item changes")
+            live = {source.name: source.workload() for source in sources}
+            with phases.measure("workload"), announce(_workload_text(live, plan)):
+                summaries = _run_workloads(live, sources, plan, say)
+            say(f"  {workloads.counted(list(summaries.values()))}")
             with phases.measure("drain"), announce("Waiting for the last change to reach the lake"):
                 drain()
-        with phases.measure("verify"), announce("Comparing the lake with both sources"):
-            compared, compared_items = relational.verify(), key_value.verify()
+        with phases.measure("verify"), announce(f"Comparing the lake with {sources_of(contracts)}"):
+            compared = {source.name: source.verify() for source in sources}
         with phases.measure("report"), announce("Writing the report"), report.reported(output, say):
-            changes = passed_s3(
-                s3, relational.landing, relational.topics, instants, workload_began, relational.commits()
-            )
-            items = passed_kinesis(
-                relational.aws.client("kinesis"), key_value.streams, instants, workload_began, key_value.commits()
-            )
-            both = (
-                pipeline_run("relational", compared, changes, orders_summary),
-                pipeline_run("key_value", compared_items, items, items_summary),
-            )
             report.build(
                 output,
                 report.DemoRun(
-                    pipelines=[each for each in both if each.tables],
+                    pipelines=[
+                        pipeline_run(
+                            source.name,
+                            compared[source.name],
+                            source.passed(instants, workload_began),
+                            summaries[source.name],
+                        )
+                        for source in sources
+                    ],
                     seconds=phases.seconds,
-                    lake_orders=_orders(relational),
+                    lake_orders=lake_orders(lake, contracts),
                     loop_seconds=fixed_loop.seconds(),
                     memory_bytes=memory.peak,
                     top_customers_before=leaders,
                 ),
             )
         if keep is not None:
-            keep({**relational.addresses(), **key_value.addresses()})
-    return [*compared, *compared_items]
+            of_parts = {name: at for source in sources for name, at in source.addresses().items()}
+            keep({**of_parts, **lake_addresses(aws_api, contracts), "Folder": str(folder)})
+    return [table for tables in compared.values() for table in tables]
+
+
+def _open(
+    opened: ExitStack, folder: Path, contracts: Sequence[Contract], plan: DemoPlan
+) -> tuple[AwsApi, list[DemoSource]]:
+    """The AWS API, and a pipeline for each source that has contracts. None of their parts runs yet."""
+    sources: list[DemoSource] = []
+    aws_api = AwsApi(folder / "aws")
+    if of_database(contracts, POSTGRESQL):
+        relational = OrdersPipeline(folder / "relational", contracts, flush_ms=plan.pace.flush_ms)
+        aws_api = relational.aws
+        sources.append(opened.enter_context(relational))
+    if of_database(contracts, DYNAMODB):
+        sources.append(opened.enter_context(ItemsPipeline(folder / "key_value", contracts, aws_api)))
+    return aws_api, sources
 
 
 def pipeline_run(
@@ -182,60 +162,39 @@ def pipeline_run(
     )
 
 
-def load(owner: psycopg.Connection, plan: DemoPlan) -> None:
-    """Fill the empty order database with what a plan says."""
-    if plan.data is not None:
-        load_folder(owner, plan.data)
-        return
-    with tempfile.TemporaryDirectory() as generated:
-        orders.generate(plan.scale, SEED, Path(generated))
-        load_folder(owner, Path(generated))
-
-
-def _workload_text(key_value: KeyValuePipeline, plan: DemoPlan) -> str:
-    tables = ", ".join(["the orders", *key_value.tables])
-    return f"Changing {tables} over many connections for {plan.seconds:.0f} s"
+def _workload_text(live: Mapping[str, LiveWorkload[Any]], plan: DemoPlan) -> str:
+    changed = workloads.all_changes(list(live.values()))
+    return f"Changing {changed} over many connections for {plan.seconds:.0f} s"
 
 
 def _run_workloads(
-    relational: Pipeline, key_value: KeyValuePipeline, plan: DemoPlan, say: Say
-) -> tuple[OrdersSummary, ItemsSummary]:
+    live: Mapping[str, LiveWorkload[Any]], sources: Sequence[DemoSource], plan: DemoPlan, say: Say
+) -> dict[str, report.Workload]:
     """Run the workloads of all sources side by side. The first error of one ends all."""
-    said = time.monotonic()
-    item_changes = 0
+    made = {workload.unit: 0 for workload in live.values()}
     stop = threading.Event()
 
-    def count(now: WorkloadProgress) -> None:
-        nonlocal item_changes
-        item_changes = now.changes
+    def work(workload: LiveWorkload[Any]) -> report.Workload:
+        def count(now: WorkloadProgress) -> None:
+            made[workload.unit] = now.changes
 
-    def tell(now: WorkloadProgress) -> None:
-        nonlocal said
-        if time.monotonic() - said >= _SAMPLE_SECONDS:
-            said = time.monotonic()
-            written = written_by_table([*relational.commits(), *key_value.commits()])
-            lake = ", ".join(f"{table} {number:,}" for table, number in sorted(written.items()))
-            say(f"  {now.changes:,} transactions, {item_changes:,} item changes · changes in the lake: {lake}")
+        done: report.Workload = workload.run(workload.plan(plan.seconds, plan.rate), count, stop)
+        return done
 
-    changes = round(plan.rate * plan.seconds)
-    with ThreadPoolExecutor(1) as beside:
-        items = beside.submit(
-            dynamodb_tables.change,
-            key_value.client,
-            key_value.contracts,
-            WorkloadPlan(plan.seconds, changes, CLIENTS, SEED),
-            count,
-            stop,
-        )
-        items.add_done_callback(lambda done: stop.set() if done.exception() else None)
+    def tell() -> None:
+        written = written_by_table(commit for source in sources for commit in source.commits())
+        lake = ", ".join(f"{table} {number:,}" for table, number in sorted(written.items()))
+        changes = ", ".join(f"{number:,} {unit}" for unit, number in made.items())
+        say(f"  {changes} · changes in the lake: {lake}")
+
+    with ThreadPoolExecutor(len(live)) as pool:
+        running = {name: pool.submit(work, workload) for name, workload in live.items()}
         try:
-            summary = orders_workload.run(
-                relational.application, WorkloadPlan(plan.seconds, changes, CONNECTIONS, SEED), tell, stop
-            )
+            await_all(list(running.values()), _SAMPLE_SECONDS, tell)
         except BaseException:
             stop.set()
             raise
-        return summary, items.result()
+        return {name: each.result() for name, each in running.items()}
 
 
 def written_by_table(commits: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -244,11 +203,3 @@ def written_by_table(commits: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     for commit in commits:
         written[commit["table"]] = written.get(commit["table"], 0) + commit["changes"]
     return written
-
-
-def _orders(pipeline: Pipeline) -> pa.Table:
-    lake = pipeline.lake()
-    table = read_live_table(f"{lake.uri}/orders", lake.storage)
-    if table is not None:
-        return table
-    raise AssertionError("the pipeline has drained, but the lake has no orders")

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from headwater.contract.masks import read_key
 from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
 from headwater.definitions import writers
 from headwater.lake.sources.kinesis import KinesisStream
@@ -120,7 +121,7 @@ class KeyValuePipeline(ExitStack):
             streams={table: source.stream_arn() for table, source in sources.items()},
             source_tables={table: source.name for table, source in sources.items()},
             window_seconds=window_seconds,
-            epoch=environment.glue.epoch,
+            epoch=environment.dynamodb.glue.epoch,
             mask_secret=MASK_SECRET if any(contract.needs_mask_key for contract in self.contracts) else None,
         )
         pairs = [part for pair in rendered.items() for part in pair]
@@ -172,7 +173,10 @@ class KeyValuePipeline(ExitStack):
 
     def verify(self) -> list[TableComparison]:
         """Compare every DynamoDB table with its lake table."""
-        return verify_tables(self.contracts, {DYNAMODB: DynamoDbSource(self.client())}, self.lake())
+        mask_key = None
+        if any(contract.needs_mask_key for contract in self.contracts):
+            mask_key = read_key(self.aws.client("secretsmanager"), MASK_SECRET)
+        return verify_tables(self.contracts, {DYNAMODB: DynamoDbSource(self.client(), mask_key=mask_key)}, self.lake())
 
     def commits(self) -> list[dict[str, Any]]:
         """The commits of all tables so far."""

@@ -25,6 +25,7 @@ from headwater.definitions.order_database import CDC_ROLE, ROLES
 from headwater.definitions.writers import LakePlace
 from headwater.environment.model import Environment
 from headwater.environment.rules import read_environment
+from headwater.errors import UserError
 from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS
 from headwater.lake.base.s3_uri import object_uri, split_uri
 from headwater.order_database import administration
@@ -89,6 +90,8 @@ class Pipeline(ExitStack):
         flush_ms: int = CaptureSettings.flush_ms,
     ) -> None:
         super().__init__()
+        if not of_database(contracts, POSTGRESQL):
+            raise UserError("contracts: found none of PostgreSQL, expected one at least")
         self._snapshot_mode = snapshot_mode
         self._flush_ms = flush_ms
         self.folder = folder.resolve()
@@ -101,7 +104,7 @@ class Pipeline(ExitStack):
         self.broker = Broker(self.folder / "kafka", connectors.broker_config())
         self.database = DATABASE
         self.passwords = {role: secrets.token_urlsafe(16) for role in ROLES}
-        self.mask_key = secrets.token_hex().encode()
+        self.mask_key = new_mask_key()
         self.server: DatabaseServer
         self.connect: ConnectWorker
         self.settings: CaptureSettings
@@ -124,14 +127,9 @@ class Pipeline(ExitStack):
 
     def start_stream(self) -> None:
         """Start the AWS API and Kafka, and create what the connectors expect to find in both."""
-        self.enter_context(self.aws)
-        aws.write_variables(self.aws.variables, self.aws.environment())
-        create_lake(self.aws, self._catalogued)
+        start_lake(self, self.aws, self._catalogued, self.mask_key)
         secret = {"username": CDC_ROLE, "password": self.passwords[CDC_ROLE]}
         self.aws.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=json.dumps(secret))
-        self.aws.client("secretsmanager").create_secret(
-            Name=MASK_SECRET, SecretString=json.dumps({KEY_FIELD: self.mask_key.decode()})
-        )
         self.enter_context(self.broker)
         self.settings = CaptureSettings(
             environment=ENVIRONMENT,
@@ -316,13 +314,11 @@ class Pipeline(ExitStack):
         pids = {
             "PostgreSQL": self.postgres.pid,
             "TLS": self.front.pid,
-            "AWS API": self.aws.pid,
-            "S3": self.aws.store.pid,
             "Kafka": self.broker.pid,
             "Kafka Connect": self.connect.pid,
             "Spark": self.writer.pid,
         }
-        return {name: bytes_of_part(pid) for name, pid in pids.items()}
+        return {name: bytes_of_part(pid) for name, pid in pids.items()} | lake_memory_bytes(self.aws)
 
     def addresses(self) -> dict[str, str]:
         """Where a person reaches the parts while the demo keeps them running."""
@@ -332,21 +328,11 @@ class Pipeline(ExitStack):
             f"user={self.postgres.superuser}, with the password in {self.postgres.folder / 'password'}",
             "Kafka": f"--bootstrap-server {self.broker.bootstrap} --command-config {client}",
             "Kafka Connect": f"curl --config {curl} {self.connect.url}/connectors",
-            "AWS API": self.aws.endpoint,
-            "S3": self.aws.s3_endpoint,
-            "Lake": LAKE,
-            "Query it": self.query_command(),
-            "Folder": str(self.folder),
         }
 
     def query_command(self) -> str:
         """The command that asks this lake."""
-        folder = "" if self.contract_folder == CONTRACTS else f" --contracts {shlex.quote(str(self.contract_folder))}"
-        return (
-            f". {shlex.quote(str(self.aws.variables))} && "
-            f".venv/bin/headwater sql --lake {LAKE} --endpoint {self.aws.s3_endpoint} --region {aws.REGION}{folder} "
-            f'"SELECT * FROM {self.contracts[0].table}_current"'
-        )
+        return _query_command(self.aws, self.contracts, self.contract_folder)
 
 
 class EventLog:
@@ -431,6 +417,45 @@ def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
         s3.put_object(Bucket=bucket, Key=key, Body=contract.to_json().encode())
     for table in lake_tables(contracts):
         glue.create_table(DatabaseName=GLUE_DATABASE, TableInput=table_input(table, f"{LAKE}/{table.table}"))
+
+
+def new_mask_key() -> bytes:
+    """Return a new key of masks."""
+    return secrets.token_hex().encode()
+
+
+def start_lake(opened: ExitStack, aws_api: AwsApi, contracts: Sequence[Contract], mask_key: bytes) -> None:
+    """Start the AWS API until ``opened`` closes, with the file of its variables, the lake, and the key of masks."""
+    opened.enter_context(aws_api)
+    aws.write_variables(aws_api.variables, aws_api.environment())
+    create_lake(aws_api, contracts)
+    aws_api.client("secretsmanager").create_secret(
+        Name=MASK_SECRET, SecretString=json.dumps({KEY_FIELD: mask_key.decode()})
+    )
+
+
+def lake_memory_bytes(aws_api: AwsApi) -> dict[str, int]:
+    """What memory the AWS API and its store have for themselves, in bytes, now."""
+    return {"AWS API": bytes_of_part(aws_api.pid), "S3": bytes_of_part(aws_api.store.pid)}
+
+
+def lake_addresses(aws_api: AwsApi, contracts: Sequence[Contract]) -> dict[str, str]:
+    """Where a person reaches the AWS API and the lake of the contracts of this checkout."""
+    return {
+        "AWS API": aws_api.endpoint,
+        "S3": aws_api.s3_endpoint,
+        "Lake": LAKE,
+        "Query it": _query_command(aws_api, contracts, CONTRACTS),
+    }
+
+
+def _query_command(aws_api: AwsApi, contracts: Sequence[Contract], contract_folder: Path) -> str:
+    folder = "" if contract_folder == CONTRACTS else f" --contracts {shlex.quote(str(contract_folder))}"
+    return (
+        f". {shlex.quote(str(aws_api.variables))} && "
+        f".venv/bin/headwater sql --lake {LAKE} --endpoint {aws_api.s3_endpoint} --region {aws.REGION}{folder} "
+        f'"SELECT * FROM {contracts[0].table}_current"'
+    )
 
 
 def local_lake(aws_api: AwsApi) -> Lake:

@@ -13,7 +13,7 @@ import pytest
 from headwater.paths import RUN
 from headwater.waiting import wait_until
 from rig.demo import run as demo
-from rig.demo.run import DemoPlan
+from rig.demo.sources import DemoPlan, ItemsPipeline, OrdersPipeline
 from rig.local import spark
 from rig.local.aws import AwsApi
 from rig.local.key_value import KeyValuePipeline
@@ -34,18 +34,18 @@ class Parts:
         self.key_value: KeyValuePipeline
         parts = self
 
-        class Relational(Pipeline):
+        class Relational(OrdersPipeline):
             def __enter__(self) -> Relational:
                 parts.relational = self
                 return self
 
-        class KeyValue(KeyValuePipeline):
+        class KeyValue(ItemsPipeline):
             def __enter__(self) -> KeyValue:
                 parts.key_value = self
                 return self
 
-        patch.setattr(demo, "Pipeline", Relational)
-        patch.setattr(demo, "KeyValuePipeline", KeyValue)
+        patch.setattr(demo, "OrdersPipeline", Relational)
+        patch.setattr(demo, "ItemsPipeline", KeyValue)
 
     def secrets(self) -> dict[str, str]:
         """Every secret, by what it is."""

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
-from headwater.environment.model import Environment
+from headwater.environment.model import SECTIONS, Environment
 
+_OF_A_SOURCE = [section for sections in SECTIONS.values() for section in sections]
 # Who the environment is, not how it is set: a change is another deployment.
 _IDENTITY = ("name", "account", "region")
 # A change would replace the whole network with all that is bound to it: the gate before lost data refuses it.
@@ -80,8 +81,8 @@ def _settings(struct: type, values: Any, prefix: str = "") -> Iterator[tuple[str
             kind = values[name][tagged[0].__struct_config__.tag_field]
             (form,) = [form for form in tagged if form.__struct_config__.tag == kind]
             yield from _settings(form, values[name], f"{prefix}{name}.")
-        elif forms == [type_]:
-            yield from _settings(type_, values[name], f"{prefix}{name}.")
+        elif forms == [type_] or (not prefix and name in _OF_A_SOURCE):
+            yield from _settings(forms[0], values[name], f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", type_
 

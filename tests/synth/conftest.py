@@ -16,6 +16,7 @@ from aws_cdk.assertions import Template
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import read_contracts
+from headwater.definitions.connectors import CaptureSettings
 from headwater.environment import model as environment
 from headwater.environment.model import Bi, Environment
 from headwater.environment.rules import read_environment
@@ -23,6 +24,7 @@ from headwater.packaging import jars, wheels
 from headwater.paths import CONFIG, CONTRACTS, ROOT
 from stacks import application
 from stacks.assets import Assets
+from tests.synth.deployed import made
 from tests.synth.existing import with_existing
 
 # dev with QuickSight, a role to query with, and a comparison that has to run, which no environment on AWS has until it
@@ -54,7 +56,6 @@ class Synthesized:
         self.contracts = contracts
         self.build = assets.build
         self.stacks = application.build(app, settings, contracts, assets)
-        self.capture = self.stacks.connect.capture
         self._templates: dict[str, dict[str, Any]] = {}
 
     def template(self, part: str) -> dict[str, Any]:
@@ -62,6 +63,11 @@ class Synthesized:
         if part not in self._templates:
             self._templates[part] = dict(Template.from_stack(getattr(self.stacks, part)).to_json())
         return self._templates[part]
+
+    @property
+    def capture(self) -> CaptureSettings:
+        """The settings of the connectors."""
+        return made(self.stacks.connect).capture
 
     @property
     def assembly(self) -> Path:

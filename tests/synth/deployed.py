@@ -1,7 +1,9 @@
 """Templates of an environment as the checks read them, whole or changed by hand."""
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import aws_cdk as cdk
 
 from headwater.review.templates import ACCOUNT, Deployment
 
@@ -9,6 +11,13 @@ if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
 Templates = dict[str, dict[str, Any]]
+Stack = TypeVar("Stack", bound=cdk.Stack)
+
+
+def made(stack: Stack | None) -> Stack:
+    """A stack that the contracts need."""
+    assert stack is not None
+    return stack
 
 
 def templates(synthesized: "Synthesized") -> Templates:

@@ -206,6 +206,14 @@ def test_a_file_without_a_locked_hash_or_a_source_is_named(tmp_path: Path) -> No
     ]
 
 
+def test_files_of_a_stack_that_has_left_the_app_are_not_named(tmp_path: Path) -> None:
+    (tmp_path / "evil.sh").write_text("evil")
+    _assembly(tmp_path, "evil.sh")
+    (tmp_path / "stack.assets.json").rename(tmp_path / "gone.assets.json")
+    _assembly(tmp_path)
+    assert shipped.unexplained(tmp_path) == []
+
+
 @pytest.mark.usefixtures("known_once")
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("contents", [("evil", "known"), ("known", "evil"), ("known", "known")])
@@ -332,7 +340,10 @@ def _assembly(folder: Path, *names: str, template: str = "") -> None:
         for name in names
     }
     stack = {"type": "aws:cloudformation:stack", "properties": {"templateFile": template}}
-    (folder / "manifest.json").write_text(json.dumps({"artifacts": {"stack": stack} if template else {}}))
+    artifacts = {"assets": {"type": "cdk:asset-manifest", "properties": {"file": "stack.assets.json"}}}
+    (folder / "manifest.json").write_text(
+        json.dumps({"artifacts": {**artifacts, "stack": stack} if template else artifacts})
+    )
     (folder / "stack.assets.json").write_text(json.dumps({"files": files}))
 
 

@@ -26,6 +26,7 @@ from stacks import application
 from stacks.assets import Assets
 from tests.modelled import Modelled
 from tests.synth.conftest import Synthesized
+from tests.synth.deployed import made
 
 HANDLERS = ("database_bootstrap", "connector", "emr_step")
 # The functions with which CloudFormation fills in a value.
@@ -138,7 +139,7 @@ def test_the_publication_is_there_before_the_source_and_goes_after_it(every: Syn
 
 
 def test_the_writer_starts_after_its_tables_and_is_followed_up_only_then(every: Synthesized) -> None:
-    assert {every.stacks.lake, every.stacks.emr} <= set(every.stacks.emr_writer.dependencies)
+    assert {every.stacks.lake, every.stacks.emr} <= set(made(every.stacks.emr_writer).dependencies)
     needed = depends_on(every, "emr_writer", "Writer")
     assert [name for name in needed if name.startswith("StepsRestart")]
     assert [name for name in needed if name.startswith("NodeRoleFetches")]
@@ -191,7 +192,7 @@ def test_a_changed_file_is_another_step(
 
     def name() -> str:
         stack = application.build(new_app(), settings, contracts, Assets(ROOT, build)).emr_writer
-        resources = cdk.assertions.Template.from_stack(stack).to_json()["Resources"]
+        resources = cdk.assertions.Template.from_stack(made(stack)).to_json()["Resources"]
         return step_name("x", [json.dumps(argument) for argument in resources["Writer"]["Properties"]["Args"]])
 
     names = [name()]
@@ -207,11 +208,11 @@ def test_a_writer_waits_for_rows_where_the_source_connector_reads_none(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], snapshot_mode: str
 ) -> None:
     settings = read_environment("dev", CONFIG)
-    connect = msgspec.structs.replace(settings.connect, snapshot_mode=snapshot_mode)
+    connect = msgspec.structs.replace(settings.postgresql.connect, snapshot_mode=snapshot_mode)
     built = application.build(new_app(), msgspec.structs.replace(settings, connect=connect), contracts, assets)
-    writer = cdk.assertions.Template.from_stack(built.emr_writer).to_json()["Resources"]["Writer"]
+    writer = cdk.assertions.Template.from_stack(made(built.emr_writer)).to_json()["Resources"]["Writer"]
     assert ("--await-backfill" in writer["Properties"]["Args"]) == (snapshot_mode == "no_data")
-    template = json.dumps(cdk.assertions.Template.from_stack(built.connect).to_json())
+    template = json.dumps(cdk.assertions.Template.from_stack(made(built.connect)).to_json())
     assert template.count(f'"snapshot.mode": "{snapshot_mode}"') == 1
 
 
@@ -222,7 +223,9 @@ def test_a_raised_generation_replaces_cluster_and_step_and_nothing_else(
     before, after = (
         Synthesized(
             new_app(),
-            msgspec.structs.replace(settings, emr=msgspec.structs.replace(settings.emr, generation=generation)),
+            msgspec.structs.replace(
+                settings, emr=msgspec.structs.replace(settings.postgresql.emr, generation=generation)
+            ),
             contracts,
             assets,
         )

@@ -24,7 +24,7 @@ from headwater.review.reachability import Network, declarations, findings
 from stacks import application
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
-from tests.synth.deployed import Templates, deployment, remove, resource, templates
+from tests.synth.deployed import Templates, deployment, made, remove, resource, templates
 from tests.synth.existing import ACCOUNTS, DATABASE, PEERING, SECRET_KEY, STREAM_KEY, with_existing
 
 DECLARED = declarations()
@@ -163,7 +163,7 @@ def test_a_peering_leads_from_the_connectors_subnets_to_the_database_and_back(ex
     subnets = source.properties["Connector"]["kafkaCluster"]["apacheKafkaCluster"]["vpc"]["subnets"]
     assert len(subnets) == len(existing.environment.availability_zones)
     there = {(tables[subnet], "10.60.0.0/16") for subnet in subnets}
-    back = {(table, existing.environment.network.cidr) for table in PEERING.route_tables}
+    back = {(table, existing.environment.postgresql.network.cidr) for table in PEERING.route_tables}
     assert routes == there | back
 
 
@@ -204,7 +204,7 @@ def test_the_databases_own_group_lets_in_the_source_connector_on_its_port_alone(
 
 
 def test_the_connector_starts_when_the_way_is_there(existing: Synthesized) -> None:
-    assert existing.stacks.database_peering in existing.stacks.connect.dependencies
+    assert existing.stacks.database_peering in made(existing.stacks.connect).dependencies
 
 
 def test_what_is_needed_is_open_and_nothing_else_is(existing: Synthesized, on_its_owners_way: Synthesized) -> None:

@@ -74,7 +74,7 @@ def beside_an_existing_database(settings: Environment) -> Environment:
 
 
 def with_a_job_per_table(settings: Environment) -> Environment:
-    return msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, jobs="per-table"))
+    return msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.dynamodb.glue, jobs="per-table"))
 
 
 def missing(synthesized: Synthesized, changed: Templates | None = None) -> list[str]:

@@ -22,6 +22,7 @@ from headwater.packaging import jars
 from headwater.paths import CONFIG, ROOT
 from stacks import application
 from stacks.assets import Assets
+from tests.synth.deployed import made
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -60,7 +61,7 @@ def policy(synthesized: "Synthesized", role: str) -> list[dict[str, Any]]:
 
 
 def test_the_job_streams_on_the_configured_workers(every: "Synthesized") -> None:
-    configured = every.environment.glue
+    configured = every.environment.dynamodb.glue
     assert job(every)["Command"]["Name"] == "gluestreaming"
     assert job(every)["GlueVersion"] == configured.version
     assert (job(every)["WorkerType"], job(every)["NumberOfWorkers"]) == (configured.worker_type, configured.workers)
@@ -69,7 +70,7 @@ def test_the_job_streams_on_the_configured_workers(every: "Synthesized") -> None
 def test_one_run_at_a_time_lasts_as_long_as_glue_lets_it(every: "Synthesized") -> None:
     assert job(every)["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
     assert job(every)["Timeout"] == 10079
-    assert job(every)["MaintenanceWindow"] == every.environment.glue.maintenance_window
+    assert job(every)["MaintenanceWindow"] == every.environment.dynamodb.glue.maintenance_window
     # The rules start the next run: a retry of Glue's own would compete with them.
     assert job(every)["MaxRetries"] == 0
 
@@ -205,9 +206,9 @@ def test_all_tables_share_a_job_unless_the_environment_gives_each_its_own(
 ) -> None:
     second = parse_contract(SECOND, "devices.yaml")
     settings = read_environment("dev", CONFIG)
-    settings = msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, jobs=jobs))
+    settings = msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.dynamodb.glue, jobs=jobs))
     stacks = application.build(new_app(), settings, [*contracts, second], assets_of([second]))
-    template = Template.from_stack(stacks.glue_job)
+    template = Template.from_stack(made(stacks.glue_job))
     found = {}
     for job in template.find_resources("AWS::Glue::Job").values():
         values = job["Properties"]["DefaultArguments"]
@@ -230,7 +231,7 @@ def definition(
 
     def of(settings: Environment) -> str:
         stack = application.build(new_app(), settings, contracts, assets).glue_job
-        (run,) = Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun").values()
+        (run,) = Template.from_stack(made(stack)).find_resources("Custom::HeadwaterGlueRun").values()
         return str(run["Properties"]["Definition"])
 
     return of
@@ -243,10 +244,9 @@ def test_a_changed_definition_restarts_the_run_and_an_unchanged_one_does_not(
     before = run["Properties"]["Definition"]
     settings = read_environment("dev", CONFIG)
     assert definition(settings) == before
-    assert definition(msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, epoch=2))) != before
-    assert (
-        definition(msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, workers=3))) != before
-    )
+    for changed in ({"epoch": 2}, {"workers": 3}):
+        glue = msgspec.structs.replace(settings.dynamodb.glue, **changed)
+        assert definition(msgspec.structs.replace(settings, glue=glue)) != before
     assert definition(msgspec.structs.replace(settings, log_days=30)) == before
 
 
@@ -261,7 +261,7 @@ def test_a_changed_file_restarts_the_run(
     def definition() -> str:
         with mock.patch.object(Assets, "glue_script", return_value=script):
             stack = application.build(new_app(), settings, contracts, Assets(ROOT, build)).glue_job
-        (run,) = Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun").values()
+        (run,) = Template.from_stack(made(stack)).find_resources("Custom::HeadwaterGlueRun").values()
         return str(run["Properties"]["Definition"])
 
     definitions = [definition()]

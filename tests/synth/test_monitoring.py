@@ -24,6 +24,7 @@ from rig.local_aws.cloudwatch import rule_of
 from rig.local_aws.resources import Properties
 from stacks import application
 from stacks.assets import Assets
+from tests.synth.deployed import made
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -298,9 +299,9 @@ def test_failed_steps_clusters_and_jobs_are_told_of(every: "Synthesized") -> Non
     assert sorted(details["Glue Job State Change"]["jobName"]) == sorted(jobs)
     assert "FAILED" in details["Glue Job State Change"]["state"]
     assert details["EMR Cluster State Change"]["name"] == [cluster["Name"]]
-    prefix = {"prefix": f"{every.stacks.emr_writer.step_name}-"}
+    prefix = {"prefix": f"{made(every.stacks.emr_writer).step_name}-"}
     assert details["EMR Step Status Change"] == {"name": [prefix], "state": ["FAILED"]}
-    assert json.dumps(every.stacks.emr_writer.step_name) in json.dumps(every.template("emr_writer")["Resources"])
+    assert json.dumps(made(every.stacks.emr_writer).step_name) in json.dumps(every.template("emr_writer")["Resources"])
     told = {name: rule["Targets"][0]["Arn"] for name, rule in rules(every).items() if len(rule["Targets"]) == 1}
     urgent, notices = topics(every)["-urgent"], topics(every)[""]
     assert told == {

@@ -21,6 +21,7 @@ from headwater.paths import CONFIG
 from stacks import application, nag
 from stacks.assets import Assets
 from stacks.nag import Reason
+from tests.synth.deployed import made
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -36,12 +37,12 @@ class Acknowledged:
 
 
 def test_no_finding_is_unaccounted_for(every_stack: "Synthesized") -> None:
-    assert [finding for report in _reports(every_stack.assembly) for finding in report["violations"]] == []
+    assert violations(every_stack.assembly) == []
 
 
 def test_every_acknowledgement_is_used(every_stack: "Synthesized") -> None:
     assert _acknowledged(every_stack.assembly)
-    assert _unused(every_stack.assembly) == []
+    assert acknowledged_in_vain(every_stack.assembly) == []
 
 
 def test_every_acknowledgement_has_a_coded_reason(every_stack: "Synthesized") -> None:
@@ -68,7 +69,7 @@ def test_the_app_does_not_synthesize_with_a_finding(
 ) -> None:
     app = new_app()
     settings = read_environment("dev", CONFIG)
-    stack = application.build(app, settings, contracts, assets).network
+    stack = made(application.build(app, settings, contracts, assets).network)
     open_group = ec2.SecurityGroup(stack, "OpenGroup", vpc=stack.vpc)
     open_group.add_ingress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(22))
     s3.Bucket(stack, "PlainBucket")
@@ -119,12 +120,18 @@ def test_an_acknowledgement_lets_its_own_finding_through_and_a_needless_one_is_s
 
     app.synth()
     unused = [
-        (acknowledged.path, acknowledged.rule.partition("::")[2][:33]) for acknowledged in _unused(Path(app.outdir))
+        (acknowledged.path, acknowledged.rule.partition("::")[2][:33])
+        for acknowledged in acknowledged_in_vain(Path(app.outdir))
     ]
     assert unused == [
         ("canary/Role", "AwsSolutions-IAM5[Resource::other"),
         ("other/Bucket", "AwsSolutions-S10"),
     ]
+
+
+def violations(assembly: Path) -> list[dict[str, Any]]:
+    """The findings of cdk-nag that nobody has acknowledged."""
+    return [finding for report in _reports(assembly) for finding in report["violations"]]
 
 
 def _reports(assembly: Path) -> list[dict[str, Any]]:
@@ -152,7 +159,8 @@ def _suppressed(assembly: Path) -> Iterator[tuple[str, str]]:
             yield finding["acknowledgedAt"], finding["acknowledgedId"]
 
 
-def _unused(assembly: Path) -> list[Acknowledged]:
+def acknowledged_in_vain(assembly: Path) -> list[Acknowledged]:
+    """The acknowledgements that let no finding stand."""
     used = set(_suppressed(assembly))
     return [
         acknowledged for acknowledged in _acknowledged(assembly) if (acknowledged.path, acknowledged.rule) not in used

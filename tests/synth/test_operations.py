@@ -44,7 +44,7 @@ def test_names_are_those_of_the_templates(dev: Synthesized) -> None:
 
 
 def test_jobs_of_their_own_are_asked_for_by_their_names(dev: Synthesized) -> None:
-    glue = msgspec.structs.replace(dev.environment.glue, jobs="per-table")
+    glue = msgspec.structs.replace(dev.environment.dynamodb.glue, jobs="per-table")
     environment = msgspec.structs.replace(dev.environment, glue=glue)
     assert Deployed(environment, dev.contracts, no_client).job_names == ["headwater-dev-accounts"]
 

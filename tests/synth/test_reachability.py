@@ -26,7 +26,7 @@ INGRESS, EGRESS = "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgre
 def with_web_interfaces(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]) -> Synthesized:
     """dev with the web interfaces of EMR open."""
     dev = read_environment("dev", CONFIG)
-    settings = msgspec.structs.replace(dev, emr=msgspec.structs.replace(dev.emr, web_interfaces=True))
+    settings = msgspec.structs.replace(dev, emr=msgspec.structs.replace(dev.postgresql.emr, web_interfaces=True))
     return Synthesized(new_app(), settings, contracts, assets)
 
 

@@ -10,6 +10,7 @@ import pytest
 from headwater.operations.state import Runbook
 from headwater.paths import ROOT
 from tests.faults import FAULTS
+from tests.synth.deployed import made
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -170,7 +171,7 @@ def log_groups(synthesized: Synthesized) -> set[str]:
         name = group["Properties"].get("LogGroupName")
         if isinstance(name, dict):
             parts = [part if isinstance(part, str) else part["Ref"] for part in name["Fn::Join"][1]]
-            parts = [re.sub("^Security.*", synthesized.stacks.glue_job.prefix, part) for part in parts]
+            parts = [re.sub("^Security.*", made(synthesized.stacks.glue_job).prefix, part) for part in parts]
             name = "".join(re.sub("^Role.*", "ROLE", part) for part in parts)
         found |= {name} - {None}
     return found

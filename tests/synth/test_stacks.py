@@ -16,7 +16,7 @@ import pytest
 from aws_cdk import aws_logs as logs
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, lake_tables, of_database
+from headwater.contract.model import POSTGRESQL, Contract, lake_tables, of_database
 from headwater.contract.types import parse_type
 from headwater.definitions import connectors
 from headwater.definitions.connectors import OFFSET_TOPIC
@@ -34,6 +34,7 @@ from stacks import application
 from stacks.assets import Assets
 from stacks.base import log_retention
 from stacks.network import NetworkStack
+from tests.synth.deployed import made
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -63,7 +64,7 @@ def test_no_security_group_lets_in_what_is_outside_the_vpc(every: "Synthesized")
     for group in every.resources("AWS::EC2::SecurityGroup").values():
         rules += group["Properties"].get("SecurityGroupIngress", [])
     assert rules
-    inside = IPv4Network(every.environment.network.cidr)
+    inside = IPv4Network(every.environment.postgresql.network.cidr)
     for rule in rules:
         assert "CidrIpv6" not in rule
         assert "CidrIp" not in rule or IPv4Network(rule["CidrIp"]).subnet_of(inside), rule
@@ -100,7 +101,7 @@ def test_each_host_gets_the_image_of_its_processor(
     new_app: Callable[[], cdk.App], nat: str, parameters: set[str]
 ) -> None:
     settings = read_environment("dev", CONFIG)
-    network = msgspec.structs.replace(settings.network, nat_instance_type=nat)
+    network = msgspec.structs.replace(settings.postgresql.network, nat_instance_type=nat)
     stack = NetworkStack(new_app(), environment=msgspec.structs.replace(settings, network=network))
     resources = cdk.assertions.Template.from_stack(stack).to_json()["Resources"]
     calls = [resource["Properties"] for resource in resources.values() if resource["Type"] == "Custom::AWS"]
@@ -114,7 +115,7 @@ def test_each_host_gets_the_image_of_its_processor(
 
 def test_a_raised_generation_looks_the_images_up_anew(new_app: Callable[[], cdk.App]) -> None:
     dev = read_environment("dev", CONFIG)
-    raised = msgspec.structs.replace(dev, network=msgspec.structs.replace(dev.network, image_generation=2))
+    raised = msgspec.structs.replace(dev, network=msgspec.structs.replace(dev.postgresql.network, image_generation=2))
     calls = []
     for settings in (dev, dev, raised):
         network = NetworkStack(new_app(), environment=settings)
@@ -127,7 +128,7 @@ def test_a_raised_generation_looks_the_images_up_anew(new_app: Callable[[], cdk.
 
 def test_nat_follows_the_environment(every: "Synthesized") -> None:
     gateways = every.resources("AWS::EC2::NatGateway")
-    if every.environment.network.nat == "instance":
+    if every.environment.postgresql.network.nat == "instance":
         assert not gateways
         (instance,) = [name for name in every.resources("AWS::EC2::Instance") if "NatInstance" in name]
         assert every.resources("AWS::EC2::Instance")[instance]["Properties"]["NetworkInterfaces"][0][
@@ -158,18 +159,11 @@ def test_a_certificate_that_is_none_is_refused(
     file: str, found: str, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
     dev = read_environment("dev", CONFIG)
-    other = msgspec.structs.replace(dev, database=msgspec.structs.replace(dev.database, root_certificate=file))
+    other = msgspec.structs.replace(
+        dev, database=msgspec.structs.replace(dev.postgresql.database, root_certificate=file)
+    )
     with pytest.raises(UserError, match=f"database.root_certificate: found {file}, {found}"):
         application.build(new_app(), other, contracts, assets)
-
-
-def test_contracts_of_dynamodb_alone_are_refused(
-    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
-) -> None:
-    alone = of_database(contracts, DYNAMODB)
-    assert alone
-    with pytest.raises(UserError, match="contracts: found none of PostgreSQL, expected one at least"):
-        application.build(new_app(), read_environment("dev", CONFIG), alone, assets)
 
 
 def test_the_worker_is_configured_as_in_the_local_run(every: "Synthesized") -> None:
@@ -195,7 +189,9 @@ def test_a_changed_worker_gets_another_name(
         settings = read_environment("dev", CONFIG)
         moved = msgspec.structs.replace(settings, region=region, availability_zones=(f"{region}a", f"{region}b"))
         stack = application.build(new_app(), moved, contracts, assets).connect
-        names.add(cdk.assertions.Template.from_stack(stack).to_json()["Resources"]["Worker"]["Properties"]["Name"])
+        names.add(
+            cdk.assertions.Template.from_stack(made(stack)).to_json()["Resources"]["Worker"]["Properties"]["Name"]
+        )
     assert len(names) == 2
 
 
@@ -403,7 +399,7 @@ def test_no_right_is_for_the_marks_of_emrfs(every: "Synthesized") -> None:
 
 def test_connectors_start_after_topics_database_rights_and_rules(every: "Synthesized") -> None:
     for needed_stack in (every.stacks.stream_topics, every.stacks.database):
-        assert needed_stack in every.stacks.connect.dependencies
+        assert needed_stack in made(every.stacks.connect).dependencies
     needed = every.template("connect")["Resources"]["SourceConnector"]["DependsOn"]
     assert [name for name in needed if name.startswith("SourceRoleDefaultPolicy")]
     assert len([name for name in needed if name.startswith("SourceSecurityGroup")]) == 5
@@ -467,7 +463,7 @@ def test_each_reader_is_an_instance_that_scales_like_the_writer(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
     settings = read_environment("dev", CONFIG)
-    two = msgspec.structs.replace(settings, database=msgspec.structs.replace(settings.database, readers=2))
+    two = msgspec.structs.replace(settings, database=msgspec.structs.replace(settings.postgresql.database, readers=2))
     database = application.build(new_app(), two, contracts, assets).database
     assert database is not None
     resources = cdk.assertions.Template.from_stack(database).to_json()["Resources"].values()

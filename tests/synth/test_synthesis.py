@@ -20,20 +20,20 @@ LINT_IGNORES = ("W3005", "W3010")
 
 
 def test_cfn_lint_finds_nothing(every: "Synthesized") -> None:
-    done = _lint(every.environment.region, *sorted(every.assembly.glob("*.template.json")))
+    done = lint(every.environment.region, *sorted(every.assembly.glob("*.template.json")))
     assert done.returncode == 0, done.stdout
 
 
 def test_cfn_lint_finds_nothing_in_the_optional_stacks(synthesize: Callable[[str], "Synthesized"]) -> None:
     with_bi = synthesize(WITH_BI)
-    done = _lint(with_bi.environment.region, *with_bi.assembly.glob("*-bi.template.json"))
+    done = lint(with_bi.environment.region, *with_bi.assembly.glob("*-bi.template.json"))
     assert done.returncode == 0, done.stdout
 
 
 def test_cfn_lint_finds_what_is_wrong(tmp_path: Path) -> None:
     template = tmp_path / "wrong.template.json"
     template.write_text('{"Resources": {"A": {"Type": "AWS::S3::Bucket", "Properties": {"BucketNames": "a"}}}}')
-    done = _lint("eu-central-1", template)
+    done = lint("eu-central-1", template)
     assert done.returncode != 0
     assert "BucketNames" in done.stdout
 
@@ -58,6 +58,6 @@ def test_the_command_synthesizes_without_credentials(tmp_path: Path) -> None:
     assert [line.split(" ")[0:2] for line in said] == [["Successfully", "synthesized"], ["Supply", "a"]], said
 
 
-def _lint(region: str, *templates: Path) -> subprocess.CompletedProcess[str]:
+def lint(region: str, *templates: Path) -> subprocess.CompletedProcess[str]:
     command = [str(BIN / "cfn-lint"), "--regions", region, "--ignore-checks", *LINT_IGNORES, "--template"]
     return subprocess.run([*command, *map(str, templates)], capture_output=True, text=True, check=False)

@@ -74,7 +74,7 @@ def test_the_web_interfaces_can_be_closed_again(
 ) -> None:
     """No other stack imports the bastion's group there."""
     settings = existing.environment
-    open_ = msgspec.structs.replace(settings, emr=msgspec.structs.replace(settings.emr, web_interfaces=True))
+    open_ = msgspec.structs.replace(settings, emr=msgspec.structs.replace(settings.postgresql.emr, web_interfaces=True))
     assert refusals(templates(Synthesized(new_app(), open_, contracts, assets)), templates(existing)) == []
 
 

@@ -69,7 +69,7 @@ def test_what_cannot_work_is_refused_with_what_can(tmp_path: Path, field: str, v
 )
 def test_nodes_with_too_little_memory_are_refused_where_the_primary_node_is_not_alone(node: str, needed: str) -> None:
     stage = read_environment("stage", CONFIG)
-    small = msgspec.structs.replace(stage, emr=msgspec.structs.replace(stage.emr, **{node: "c7g.xlarge"}))
+    small = msgspec.structs.replace(stage, emr=msgspec.structs.replace(stage.postgresql.emr, **{node: "c7g.xlarge"}))
     refused = {rule.field: rule.expected for rule in node_memory.rules(small) if not rule.holds}
     assert refused.keys() == {f"emr.{node}"}
     assert needed in refused[f"emr.{node}"]

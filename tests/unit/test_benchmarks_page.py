@@ -76,9 +76,9 @@ def test_a_cost_in_the_readme_is_what_the_command_estimates(environment: str) ->
 def test_the_pauses_in_the_readme_are_those_of_the_files() -> None:
     known = [read_environment(name, CONFIG) for name in ENVIRONMENTS]
     assert cells("PostgreSQL: the sink flushes") == [
-        f"{each.connect.flush_ms / 1000:g} s, {each.emr.idle_seconds_max:g} s" for each in known
+        f"{each.postgresql.connect.flush_ms / 1000:g} s, {each.postgresql.emr.idle_seconds_max:g} s" for each in known
     ]
-    assert cells("DynamoDB: the job commits") == [f"{each.glue.window_seconds} s" for each in known]
+    assert cells("DynamoDB: the job commits") == [f"{each.dynamodb.glue.window_seconds} s" for each in known]
 
 
 def test_the_freshness_in_the_readme_is_that_of_the_runs() -> None:

@@ -1,11 +1,18 @@
 """``headwater demo`` as somebody calls it. The run itself is taken out: tests/local has it."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from headwater.cli import app
+from headwater.contract.model import POSTGRESQL
+from headwater.environment.model import SECTIONS
+from headwater.paths import CONFIG
 from rig.commands import demo
-from rig.demo.run import DemoPlan, Pace
+from rig.demo.sources import DemoPlan, Pace
 
 
 @pytest.fixture
@@ -29,6 +36,18 @@ def test_the_demo_waits_as_the_file_of_an_environment_says(plans: list[DemoPlan]
         Pace(flush_ms=1000, idle_seconds_max=5, window_seconds=15),
         Pace(flush_ms=1000, idle_seconds_max=0.5, window_seconds=1),
     ]
+
+
+def test_the_demo_waits_as_usual_where_a_file_lacks_a_source(
+    plans: list[DemoPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = yaml.safe_load((CONFIG / "prod.yaml").read_text())
+    settings |= dict.fromkeys(SECTIONS[POSTGRESQL])
+    (tmp_path / "prod.yaml").write_text(yaml.safe_dump(settings))
+    monkeypatch.setattr(demo, "CONFIG", tmp_path)
+    done = CliRunner().invoke(app, ["demo", "--like", "prod"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert [plan.pace for plan in plans] == [replace(Pace(), window_seconds=15)]
 
 
 def test_a_deployed_demo_waits_as_its_own_environment_says(plans: list[DemoPlan]) -> None:

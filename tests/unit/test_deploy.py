@@ -86,14 +86,19 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         commands.append(command)
         return SimpleNamespace(returncode=0)
 
-    templates = {
-        f"headwater-stage-{part}": parse((BASELINES / "stage" / f"{part}.yaml").read_text(), Path(part))
-        for part in ("database", "lake")
-    }
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(Deployment, "read", lambda *_: Deployment(templates, "eu-central-1"))
+    synthesize(monkeypatch, "database", "lake")
     monkeypatch.setattr(shipped, "unexplained", lambda _: [])
     return commands
+
+
+def synthesize(monkeypatch: pytest.MonkeyPatch, *parts: str, environment: str = "stage") -> None:
+    """Have these stacks synthesized."""
+    templates = {
+        f"headwater-{environment}-{part}": parse((BASELINES / environment / f"{part}.yaml").read_text(), Path(part))
+        for part in parts
+    }
+    monkeypatch.setattr(Deployment, "read", lambda *_: Deployment(templates, "eu-central-1"))
 
 
 def contexts(commands: list[list[str]]) -> list[str]:
@@ -153,6 +158,7 @@ def test_where_data_may_go_cdk_is_the_one_to_say_that_credentials_are_missing(
 def test_stacks_of_another_kind_of_source_are_refused(
     there: list[str], left: list[str], monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
 ) -> None:
+    synthesize(monkeypatch, "database", "lake", "connect", "glue-job")
     names = [f"headwater-stage-{part}" for part in there]
     answer(monkeypatch, CloudFormation({"headwater-dev-key-value": "", **dict.fromkeys(names, "CREATE_COMPLETE")}))
     if not left:
@@ -163,6 +169,36 @@ def test_stacks_of_another_kind_of_source_are_refused(
     with pytest.raises(UserError, match=rf"stage: found the stacks {expected} of another .*make destroy ENV=stage"):
         deploy.deploy("stage")
     assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "there", "deleted", "kept"),
+    [
+        ("dev", ["key-value", "glue-job"], ["glue-job", "key-value"], []),
+        ("stage", ["key-value", "glue-job"], ["glue-job"], ["key-value"]),
+        ("stage", ["key-value"], [], ["key-value"]),
+        ("stage", ["lake"], [], []),
+    ],
+)
+def test_stacks_of_a_source_without_a_contract_are_named_last(
+    environment: str,
+    there: list[str],
+    deleted: list[str],
+    kept: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ran: list[list[str]],
+) -> None:
+    synthesize(monkeypatch, "lake", "connect", environment=environment)
+    names = [f"headwater-{environment}-{part}" for part in [*there, "lake", "connect"]]
+    answer(monkeypatch, CloudFormation(dict.fromkeys([*names, "key-value"], "CREATE_COMPLETE")))
+    deploy.deploy(environment)
+    said = capsys.readouterr().out
+    gone, stays = (", ".join(f"headwater-{environment}-{part}" for part in parts) for parts in (deleted, kept))
+    assert (f"these stacks of it cost money: {gone}\n" in said) == bool(deleted)
+    assert (f"Delete them: .venv/bin/headwater destroy --env {environment} --source dynamodb" in said) == bool(deleted)
+    assert (f"stay, because {environment} keeps its data: {stays} " in said) == bool(kept)
+    assert ran
 
 
 @pytest.mark.parametrize("environment", ["dev", "stage"])

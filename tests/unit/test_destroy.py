@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,10 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from headwater.cli import app
-from headwater.commands import destroy
+from headwater.commands import destroy, removed_source
 from headwater.definitions.left_slot import parameter
+from headwater.errors import UserError
+from headwater.paths import CONFIG, CONTRACTS
 from tests.unit.conftest import EXISTING, REGION, write_dev
 
 WHY = "the environment keeps its data"
@@ -84,6 +87,111 @@ def test_of_a_database_that_goes_too_nothing_is_told(run: Run) -> None:
     record(boto3.client("ssm", REGION))
     done = run()
     assert (done.exit_code, done.output) == (0, "")
+
+
+TEMPLATE = """{"Resources": {
+  "Table": {"Type": "AWS::DynamoDB::Table", "DeletionPolicy": "Retain", "Properties": {
+    "TableName": "TABLE", "BillingMode": "PAY_PER_REQUEST",
+    "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+    "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}},
+  "Topic": {"Type": "AWS::SNS::Topic"}
+}}"""
+
+
+@pytest.fixture
+def relational(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout without a contract of DynamoDB, and with one of PostgreSQL."""
+    folder = tmp_path / "contracts"
+    folder.mkdir()
+    shutil.copy(CONTRACTS / "orders.yaml", folder)
+    monkeypatch.setattr(removed_source, "CONTRACTS", folder)
+
+
+def create(environment: str, *parts: str) -> Any:
+    """Create stacks of an environment, and return the client that did."""
+    cloudformation = boto3.client("cloudformation", REGION)
+    for part in parts:
+        template = TEMPLATE.replace("TABLE", f"{environment}-{part}")
+        cloudformation.create_stack(StackName=f"headwater-{environment}-{part}", TemplateBody=template)
+    return cloudformation
+
+
+def there(cloudformation: Any) -> set[str]:
+    return {stack["StackName"] for stack in cloudformation.describe_stacks()["Stacks"]}
+
+
+@mock_aws
+def test_a_source_without_a_contract_is_deleted_last_stack_first(run: Run, relational: None) -> None:
+    run()
+    cloudformation = create("dev", "lake", "key-value", "glue-job")
+    cloudformation.create_stack(StackName="glue-job", TemplateBody=TEMPLATE)
+    done = CliRunner().invoke(app, ["destroy", "--env", "dev", "--source", "dynamodb"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines() == ["Deleting headwater-dev-glue-job", "Deleting headwater-dev-key-value"]
+    assert there(cloudformation) == {"headwater-dev-lake", "glue-job"}
+    again = CliRunner().invoke(app, ["destroy", "--env", "dev", "--source", "dynamodb"], catch_exceptions=False)
+    assert again.output == "No stack of DynamoDB is left in dev\n"
+
+
+@mock_aws
+def test_a_stack_with_data_stays_where_data_is_kept(
+    relational: None, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.setattr(destroy, "CONFIG", CONFIG)
+    cloudformation = create("stage", "lake", "key-value", "glue-job")
+    done = CliRunner().invoke(app, ["destroy", "--env", "stage", "--source", "dynamodb"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    first, last = done.output.splitlines()
+    assert first == "Deleting headwater-stage-glue-job"
+    assert last == "headwater-stage-key-value stays, and holds stage-key-value (AWS::DynamoDB::Table)"
+    assert there(cloudformation) == {"headwater-stage-lake", "headwater-stage-key-value"}
+
+
+@mock_aws
+def test_a_protected_stack_is_named_with_the_command_that_lifts_it(
+    run: Run, relational: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    cloudformation = create("dev", "glue-job")
+    cloudformation.create_stack(
+        StackName="headwater-dev-key-value", TemplateBody=TEMPLATE, EnableTerminationProtection=True
+    )
+    done = CliRunner().invoke(app, ["destroy", "--env", "dev", "--source", "dynamodb"])
+    assert isinstance(done.exception, UserError)
+    assert "found headwater-dev-key-value protected from deletion" in str(done.exception)
+    command = str(done.exception).splitlines()[-1]
+    assert command == (
+        "  aws cloudformation update-termination-protection --no-enable-termination-protection "
+        f"--region {REGION} --stack-name headwater-dev-key-value"
+    )
+    assert len(there(cloudformation)) == 2
+
+
+@mock_aws
+def test_a_slot_that_the_source_leaves_is_told_too(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "contracts").mkdir()
+    shutil.copy(CONTRACTS / "accounts.yaml", tmp_path / "contracts")
+    monkeypatch.setattr(removed_source, "CONTRACTS", tmp_path / "contracts")
+    run(EXISTING["database"])
+    cloudformation = create("dev", "network", "connect")
+    record(boto3.client("ssm", REGION))
+    done = CliRunner().invoke(app, ["destroy", "--env", "dev", "--source", "postgresql"], catch_exceptions=False)
+    assert done.exit_code == destroy.SLOT_LEFT
+    assert done.output.startswith(
+        "Deleting headwater-dev-connect\nDeleting headwater-dev-network\nThe replication slot"
+    )
+    assert there(cloudformation) == set()
+
+
+@mock_aws
+def test_a_source_that_has_a_contract_is_not_deleted(run: Run, relational: None) -> None:
+    run()
+    create("dev", "connect")
+    done = CliRunner().invoke(app, ["destroy", "--env", "dev", "--source", "postgresql"])
+    assert isinstance(done.exception, UserError)
+    assert "found orders of PostgreSQL, expected none: remove these contracts, and run `make deploy ENV=dev`" in str(
+        done.exception
+    )
 
 
 @mock_aws

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from headwater.environment import model as environment
-from headwater.environment.model import ExistingDatabase, ExistingTables
+from headwater.environment.model import SECTIONS, ExistingDatabase, ExistingTables
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, ROOT
@@ -41,6 +41,35 @@ def test_the_projects_environments_load(name: str) -> None:
 def test_only_dev_and_local_delete_their_data() -> None:
     deleting = [name for name in environment.names(CONFIG) if read_environment(name, CONFIG).deletes_data]
     assert deleting == ["dev", "local"]
+
+
+@pytest.mark.parametrize("source", SECTIONS)
+def test_sections_of_a_source_may_be_null_together(tmp_path: Path, source: str) -> None:
+    document = yaml.safe_load((CONFIG / "dev.yaml").read_text())
+    read = read_environment("dev", write(tmp_path, {**document, **dict.fromkeys(SECTIONS[source])}))
+    assert not read.describes(source)
+    (other,) = SECTIONS.keys() - {source}
+    assert read.describes(other)
+    with pytest.raises(UserError, match=rf"^config/dev\.yaml: {SECTIONS[source][0]}: found None, expected a mapping"):
+        getattr(read, source)
+
+
+@pytest.mark.parametrize("section", [section for sections in SECTIONS.values() for section in sections])
+def test_a_single_section_of_a_source_that_is_null_is_refused(tmp_path: Path, section: str) -> None:
+    (sections,) = [sections for sections in SECTIONS.values() if section in sections]
+    others = ", ".join(other for other in sections if other != section)
+    message = rf"dev\.yaml: {section}: found None, expected a mapping beside {others}; or null for all of"
+    with pytest.raises(UserError, match=message):
+        read_environment("dev", changed(tmp_path, section, None))
+
+
+def test_without_postgresql_only_the_job_bounds_freshness(tmp_path: Path) -> None:
+    document = yaml.safe_load((CONFIG / "dev.yaml").read_text()) | dict.fromkeys(SECTIONS["postgresql"])
+    document["monitoring"]["freshness_seconds"] = 60
+    assert read_environment("dev", write(tmp_path, document)).monitoring.freshness_seconds == 60
+    document["monitoring"]["freshness_seconds"] = 59
+    with pytest.raises(UserError, match=r"seconds: found 59, expected 60 or more: twice glue\.window_seconds$"):
+        read_environment("dev", write(tmp_path, document))
 
 
 def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:

@@ -233,6 +233,24 @@ def test_a_change_of_what_partitions_by_a_part_of_a_time(before: str, after: str
     assert verdicts(PARTED, PARTED.replace(before, after)) == [("columns.month", verdict)]
 
 
+def test_the_gate_warns_of_a_source_that_goes(tmp_path: Path) -> None:
+    for folder, parts in (("before", ("lake", "key-value", "glue-job")), ("after", ("lake",))):
+        (tmp_path / folder / "prod").mkdir(parents=True)
+        for part in parts:
+            shutil.copy(BASELINES / "prod" / f"{part}.yaml", tmp_path / folder / "prod")
+    folders = ["--before", str(tmp_path / "before"), "--after", str(tmp_path / "after")]
+    result = CliRunner().invoke(app, ["dev", "review", "gate", "--env", "prod", *folders], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "warning: prod: no contract of DynamoDB is left" in result.stdout
+    assert "`.venv/bin/headwater destroy --env prod --source dynamodb`, which deletes glue-job" in result.stdout
+    (kept,) = [
+        line for line in result.stdout.splitlines() if line.startswith("warning: prod/key-value: the stack stays")
+    ]
+    for type_ in ("AWS::DynamoDB::GlobalTable", "AWS::Kinesis::Stream", "AWS::KMS::Key"):
+        assert type_ in kept
+    assert result.stdout.count("resource: '*'") == 2
+
+
 def test_the_gate_refuses_what_the_writer_would_refuse(tmp_path: Path) -> None:
     for name, text in (("before", TEXT), ("after", TEXT.replace("buckets: 2", "buckets: 3"))):
         (tmp_path / name).mkdir()

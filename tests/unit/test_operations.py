@@ -482,7 +482,7 @@ def observed_table(s3: Any, kept: bytes | None) -> Part:
 
 def test_a_table_that_waits_for_its_sources_rows_says_by_which_command_they_come(s3: Any) -> None:
     environment, contracts = read_environment("dev", CONFIG), read_contracts(CONTRACTS)
-    connect = msgspec.structs.replace(environment.connect, snapshot_mode="no_data")
+    connect = msgspec.structs.replace(environment.postgresql.connect, snapshot_mode="no_data")
     lake = f"s3://{BUCKET}/operations-{next(_folders)}"
     outputs = [{"OutputKey": name, "OutputValue": f"{lake}/{name}"} for name in ("LakeUri", "LandingUri")]
     others = Answers(describe_stacks={"Stacks": [{"Outputs": outputs}]})
@@ -491,7 +491,7 @@ def test_a_table_that_waits_for_its_sources_rows_says_by_which_command_they_come
         asked = Deployed(each, contracts, lambda service: s3 if service == "s3" else others)
         for table in asked.tables:
             part = tables.observe(asked, Measurements(NOW, {}), table, Part(writers.STEP), None)
-            waiting[each.connect.snapshot_mode, table.table] = [problem.next for problem in part.problems]
+            waiting[each.postgresql.connect.snapshot_mode, table.table] = [problem.next for problem in part.problems]
     advice = {name: f"headwater backfill --table {name} --env dev {AS_OWNER}" for name in ("customers", "orders")}
     assert waiting["no_data", "orders"] == [advice["orders"]]
     assert waiting["no_data", "customers_changes"] == waiting["no_data", "customers"] == [advice["customers"]]

@@ -187,6 +187,32 @@ def test_a_stack_that_is_gone_takes_what_is_in_it(specification: Specification) 
     assert all(loss.property is None for loss in all_losses)
 
 
+def test_what_stays_when_its_stack_goes_is_said_to_stay(specification: Specification) -> None:
+    kept = {name: {**RESOURCES[name], "DeletionPolicy": "RetainExceptOnCreate"} for name in ("Bucket", "Alias")}
+    resources = {**kept, "Items": RESOURCES["Items"]}
+    lost = replacements.losses("dev", {"data": {"Resources": resources}}, {}, specification)
+    assert list(map(str, lost)) == [
+        "dev/data: Bucket (AWS::S3::Bucket) would leave its stack and stay",
+        "dev/data: Items (AWS::DynamoDB::GlobalTable) would be deleted",
+    ]
+
+
+def test_one_entry_agrees_to_the_loss_of_a_whole_stack(specification: Specification, tmp_path: Path) -> None:
+    before = {"data": {"Resources": RESOURCES}}
+    lost = replacements.losses("dev", before, {}, specification)
+    file = tmp_path / "acknowledged.yaml"
+    file.write_text(replacements.how_to_allow(lost).partition("\n")[2])
+    (entry,) = entries = replacements.read_acknowledged(file)
+    assert (entry.stack, entry.resource) == ("data", "*")
+    assert replacements.unacknowledged(lost, entries) == []
+    assert replacements.stale(entries, {"dev": {}}) == []
+    # The stack is back, and a resource of it goes.
+    assert replacements.stale(entries, {"dev": before}) == entries
+    less = {name: resource for name, resource in RESOURCES.items() if name != "Items"}
+    alone = replacements.losses("dev", before, {"data": {"Resources": less}}, specification)
+    assert replacements.unacknowledged(alone, entries) == alone
+
+
 def test_an_acknowledgement_lets_one_change_through_and_no_other(specification: Specification, tmp_path: Path) -> None:
     agreed = losses(specification, changed("Bucket/BucketName", "b"))
     file = tmp_path / "acknowledged.yaml"

@@ -132,6 +132,14 @@ def test_a_pipeline_with_stages_says_where_its_changes_wait(tmp_path: Path) -> N
     assert figures["stage_seconds_by_pipeline"] == {}
 
 
+def test_without_orders_a_page_shows_no_customers(tmp_path: Path) -> None:
+    page, figures = built(tmp_path, pipelines=[KEY_VALUE], lake_orders=None)
+    assert "Revenue" not in page
+    assert "customer" not in page
+    assert figures["top_customers"] == []
+    assert "Revenue" in built(tmp_path)[0]
+
+
 def test_the_peak_of_all_parts_is_that_of_one_moment(tmp_path: Path) -> None:
     parts = {"Kafka": 1 << 30, "EMR (Spark)": 2 << 30}
     page, figures = built(tmp_path, memory_bytes=parts, peak_memory_bytes=int(2.5 * 2**30))
