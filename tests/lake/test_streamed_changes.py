@@ -325,7 +325,7 @@ class TwoTables:
         return sorted((row["id"], row["name"]) for row in rows if not row["_deleted"])
 
     def of(self, event: str) -> list[str]:
-        """The tables of which the job reported such an event."""
+        """The tables that the job reported such an event for."""
         return [each["table"] for each in self.accounts.events if each["event"] == event]
 
 

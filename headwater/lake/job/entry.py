@@ -33,7 +33,7 @@ class Changes(Protocol):
     """The changes of one table."""
 
     def commit_next(self) -> bool:
-        """Commit what has come since the last commit, and say whether there was anything."""
+        """Commit the changes since the last commit, and say whether there were any."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class TableWork:
     requested: RequestedWork
     """What operators ask for."""
     upkeep: Upkeep
-    """What is done from time to time."""
+    """Its chores."""
     commit_next: CommitNext
     """Does the next part of all three, and says whether there was anything to do."""
 
@@ -103,8 +103,8 @@ def main(source: Source, argv: list[str]) -> int:
 
 
 def write(source: Source, running: Job, options: argparse.Namespace) -> None:
-    """Do the work of all tables until it is done (``--once``) or the job is told to stop. Raises as ``Job.run`` does,
-    and UserError if an argument does not fit the contracts."""
+    """Do the work of all tables until it is done (``--once``) or a signal stops the job. Raises as ``Job.run`` does, and
+    UserError if an argument does not fit the contracts."""
     prepared = source.prepared(running, options)
 
     def work_of(contract: Contract) -> Callable[[], CommitNext]:

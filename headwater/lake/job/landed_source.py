@@ -42,7 +42,7 @@ class LandedSource(Source):
         parser.add_argument(
             "--await-backfill",
             action="store_true",
-            help="a table without rows begins with those that it is asked to load; its changes wait for them",
+            help="the changes of a table without rows wait for a backfill",
         )
         return parser.parse_args(argv)
 
