@@ -658,20 +658,26 @@ class Environment(_Part, frozen=True, kw_only=True):
     log_days: Annotated[LogDays, Meta(description="How long log groups and the log bucket keep logs, in days.")]
     deployment: Deployment
     data: Data
-    network: Network | None
+    network: Annotated[Network | None, Meta(description="The VPC; null if no contract is of PostgreSQL.")]
     lake: Lake
     database: Annotated[
         Aurora | ExistingDatabase | None,
-        Meta(description="The PostgreSQL database: Aurora, which the deployment makes, or one that is there."),
+        Meta(
+            description="The PostgreSQL database: Aurora, which the deployment makes, or one that is there; null if no contract is of "
+            "PostgreSQL."
+        ),
     ]
-    stream: Stream | None
-    connect: Connect | None
-    emr: Emr | None
+    stream: Annotated[Stream | None, Meta(description="MSK; null if no contract is of PostgreSQL.")]
+    connect: Annotated[Connect | None, Meta(description="MSK Connect; null if no contract is of PostgreSQL.")]
+    emr: Annotated[Emr | None, Meta(description="The cluster of the writer; null if no contract is of PostgreSQL.")]
     key_value: Annotated[
         CreatedTables | ExistingTables | None,
-        Meta(description="The DynamoDB tables: those that the deployment makes, or ones that are there."),
+        Meta(
+            description="The DynamoDB tables: those that the deployment makes, or ones that are there; null if no contract is of "
+            "DynamoDB."
+        ),
     ]
-    glue: Glue | None
+    glue: Annotated[Glue | None, Meta(description="The streaming jobs; null if no contract is of DynamoDB.")]
     monitoring: Monitoring
     bi: Annotated[Bi | None, Meta(description="QuickSight, which must be set up in the account; null for none.")]
 
