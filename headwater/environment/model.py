@@ -663,8 +663,8 @@ class Environment(_Part, frozen=True, kw_only=True):
     database: Annotated[
         Aurora | ExistingDatabase | None,
         Meta(
-            description="The PostgreSQL database: Aurora, which the deployment makes, or one that is there; null if no contract is of "
-            "PostgreSQL."
+            description="The PostgreSQL database: Aurora, which the deployment makes, or one that is there; null if no "
+            "contract is of PostgreSQL."
         ),
     ]
     stream: Annotated[Stream | None, Meta(description="MSK; null if no contract is of PostgreSQL.")]
@@ -673,8 +673,8 @@ class Environment(_Part, frozen=True, kw_only=True):
     key_value: Annotated[
         CreatedTables | ExistingTables | None,
         Meta(
-            description="The DynamoDB tables: those that the deployment makes, or ones that are there; null if no contract is of "
-            "DynamoDB."
+            description="The DynamoDB tables: those that the deployment makes, or ones that are there; null if no contract "
+            "is of DynamoDB."
         ),
     ]
     glue: Annotated[Glue | None, Meta(description="The streaming jobs; null if no contract is of DynamoDB.")]
