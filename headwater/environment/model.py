@@ -673,8 +673,8 @@ class Environment(_Part, frozen=True, kw_only=True):
     key_value: Annotated[
         CreatedTables | ExistingTables | None,
         Meta(
-            description="The DynamoDB tables: those that the deployment makes, or ones that are there; null if no contract "
-            "is of DynamoDB."
+            description="The DynamoDB tables: those that the deployment makes, or ones that are there; null if no "
+            "contract is of DynamoDB."
         ),
     ]
     glue: Annotated[Glue | None, Meta(description="The streaming jobs; null if no contract is of DynamoDB.")]
