@@ -1,6 +1,7 @@
 """Loops that take the cores beside a command end with it, however it ends."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,15 +16,24 @@ from headwater.waiting import wait_until
 from tests.unit.test_processes import alive
 
 BUSY = str(ROOT / "tools" / "busy")
-# Prints its own number, then those of the loops beside it.
-SAYS = (
-    "import os, psutil; print(os.getpid(), *(each.pid for each in psutil.Process(os.getppid()).children()), flush=True)"
-)
+# Waits for so many loops, and prints its own number, its session's, and those of the loops and of their sessions.
+SAYS = """
+import os, psutil, time
+loops = []
+while len(loops) < COUNT:
+    loops = [each.pid for child in psutil.Process(os.getppid()).children() for each in child.children()]
+print(os.getpid(), os.getsid(0), *loops, *map(os.getsid, loops), flush=True)
+"""
 
 
 def _loops(said: str) -> set[int]:
-    own, *beside = map(int, said.split())
-    return set(beside) - {own}
+    """The loops, which share a session that is not the command's."""
+    _, session, *numbers = map(int, said.split())
+    loops, sessions = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
+    assert len(set(sessions)) == 1
+    if shutil.which("setsid"):
+        assert session not in sessions
+    return set(loops)
 
 
 @contextmanager
@@ -37,7 +47,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def test_a_command_runs_beside_its_loops_and_keeps_its_status() -> None:
-    command = [BUSY, "3", "--", sys.executable, "-c", f"{SAYS}; raise SystemExit(7)"]
+    command = [BUSY, "3", "--", sys.executable, "-c", SAYS.replace("COUNT", "3") + "raise SystemExit(7)"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     loops = _loops(done.stdout)
     assert (done.returncode, len(loops)) == (7, 3)
@@ -46,7 +56,7 @@ def test_a_command_runs_beside_its_loops_and_keeps_its_status() -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_loops_end_when_the_run_is_ended(end: signal.Signals) -> None:
-    command = [BUSY, "2", "--", sys.executable, "-c", f"{SAYS}; import time; time.sleep(600)"]
+    command = [BUSY, "2", "--", sys.executable, "-c", SAYS.replace("COUNT", "2") + "time.sleep(600)"]
     with _interruptible():
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     with process:
