@@ -266,7 +266,7 @@ def test_of_two_ends_of_a_range_that_was_read_twice_the_first_counts(
     client, name = stream
     arn = f"arn:aws:kinesis:eu-central-1:123456789012:stream/{name}"
     put(client, name, *people(5))
-    read = ReadRanges(spark, KinesisStream(client, arn).ranges({}), 1 << 20)
+    read = ReadRanges(spark, KinesisStream(client, arn).ranges({})[0], 1 << 20)
     assert read.records.count() == 5
     first = read.cursor
     put(client, name, *people(5, "Bea"))

@@ -245,10 +245,21 @@ def test_ranges_begin_at_the_cursor_in_the_shards_that_are_due() -> None:
     kinesis.open("shard-2", "shard-1")
     stream = reader(kinesis)
     cursor = {"accounts/shard-0": 10**55 + 1}
-    ranges = stream.ranges(cursor)
+    ranges, _ = stream.ranges(cursor)
     assert [(part.source, part.after) for part in ranges] == [
         ("accounts/shard-0", 10**55 + 1),
         ("accounts/shard-1", NOTHING_READ),
     ]
-    ranges = stream.ranges({**cursor, "accounts/shard-1": READ_TO_END})
+    ranges, _ = stream.ranges({**cursor, "accounts/shard-1": READ_TO_END})
     assert [part.shard for part in ranges] == ["shard-0", "shard-2"]
+
+
+def test_ranges_know_an_end_that_made_no_commit() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.open("shard-1", "shard-0")
+    stream = reader(kinesis)
+    once(stream, {})
+    ranges, cursor = stream.ranges({})
+    assert [part.shard for part in ranges] == ["shard-1"]
+    assert cursor == {"accounts/shard-0": READ_TO_END}

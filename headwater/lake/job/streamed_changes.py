@@ -50,13 +50,12 @@ class StreamedChanges:
 
     def _commit_by_executors(self) -> None:
         """Commit a batch that executors read and decode, each task a range of one shard."""
-        settings, last = self._writer.settings, self._writer.progress.cursor
-        ranges = self._stream.ranges(last)
-        read = ReadRanges(self._writer.spark, ranges, settings.batch_bytes // len(ranges))
+        ranges, cursor = self._stream.ranges(self._writer.progress.cursor)
+        read = ReadRanges(self._writer.spark, ranges, self._writer.settings.batch_bytes // len(ranges))
         usual = self._decoder()
 
         def advance(last: Progress) -> Progress:
-            return replace(last, cursor={**last.cursor, **read.cursor})
+            return replace(last, cursor={**cursor, **read.cursor})
 
         name = f"{ranges[0].shard}-{ranges[0].after}"
         self._writer.commit(usual.frame(read.records.map(_streamed)), name, advance, usual.careful_frame)

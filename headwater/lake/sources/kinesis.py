@@ -169,17 +169,18 @@ class KinesisStream:
                         at_end.add(name)
         return records, reached
 
-    def ranges(self, cursor: ShardCursor) -> list[ShardRange]:
+    def ranges(self, cursor: ShardCursor) -> tuple[list[ShardRange], dict[str, int]]:
         """Return what executors can read side by side: a range of each shard whose parents are read to their end.
 
-        Raises ShardGone as ``read`` does.
+        Also returns the cursor without the shards that the stream no longer has. Raises ShardGone as ``read`` does.
         """
         reached = self._known(cursor)
         place = Place(self._kinesis.meta.endpoint_url, self._kinesis.meta.region_name)
-        return [
+        ranges = [
             ShardRange(place, self._name, name, reached.get(self._source(name), NOTHING_READ))
             for name in self._due(reached)
         ]
+        return ranges, reached
 
     def _listed(self, reached: ShardCursor) -> dict[str, dict[str, Any]]:
         """The stream's shards by id, listed anew when a shard was read to its end: it has children then."""
