@@ -10,10 +10,16 @@ from typing import Any
 
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/accounts"
 SHARDS_PER_PAGE = 2
+_FIRST = 10**55
+_MOST_BYTES_PER_CALL = 10 * 1024 * 1024
 
 
 class ExpiredIterator(Exception):
     """An iterator is good for five minutes."""
+
+
+class InvalidArgument(Exception):
+    """A sequence number belongs to the stream that gave it."""
 
 
 class Shard:
@@ -31,6 +37,7 @@ class Kinesis:
 
     class exceptions:  # noqa: N801 - boto3's name
         ExpiredIteratorException = ExpiredIterator
+        InvalidArgumentException = InvalidArgument
 
     meta = SimpleNamespace(endpoint_url="http://127.0.0.1", region_name="eu-central-1")
 
@@ -38,7 +45,9 @@ class Kinesis:
         self.shards: dict[str, Shard] = {}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self._per_call = per_call
-        self._sequence = 10**55
+        self._stale = 0
+        self._gaps = 0
+        self._sequence = _FIRST
         self._iterators: dict[str, tuple[str, int]] = {}
 
     def open(self, name: str, *parents: str) -> None:
@@ -53,6 +62,14 @@ class Kinesis:
             self._sequence += 1
             self.shards[shard].records.append((self._sequence, text.encode()))
 
+    def list_stale(self, answers: int) -> None:
+        """Let so many listings leave out the newest shard, as during a reshard."""
+        self._stale = answers
+
+    def leave_gaps(self, answers: int) -> None:
+        """Let so many answers have no record although some wait."""
+        self._gaps = answers
+
     def expire_iterators(self) -> None:
         self._iterators.clear()
 
@@ -61,9 +78,13 @@ class Kinesis:
         assert set(request) in ({"StreamName"}, {"NextToken"}), "Kinesis refuses a stream's name beside a token"
         assert request.get("StreamName", "accounts") == "accounts"
         start = int(request.get("NextToken", "0"))
-        names = list(self.shards)[start : start + SHARDS_PER_PAGE]
+        listed = list(self.shards)
+        if self._stale:
+            self._stale -= 1
+            del listed[-1]
+        names = listed[start : start + SHARDS_PER_PAGE]
         answer: dict[str, Any] = {"Shards": [{"ShardId": name, **self.shards[name].parents} for name in names]}
-        if start + SHARDS_PER_PAGE < len(self.shards):
+        if start + SHARDS_PER_PAGE < len(listed):
             answer["NextToken"] = str(start + SHARDS_PER_PAGE)
         return answer
 
@@ -74,6 +95,8 @@ class Kinesis:
         kind = request["ShardIteratorType"]
         if kind == "AFTER_SEQUENCE_NUMBER":
             after = int(request["StartingSequenceNumber"])
+            if not _FIRST < after <= self._sequence:
+                raise InvalidArgument(f"StartingSequenceNumber {after} is invalid: it did not come from this stream")
             at = sum(sequence <= after for sequence, _ in records)
         else:
             assert "StartingSequenceNumber" not in request
@@ -88,7 +111,13 @@ class Kinesis:
         name, at = self._iterators[request["ShardIterator"]]
         shard = self.shards[name]
         assert request["Limit"] <= 10_000, "the most that Kinesis takes"
-        read = shard.records[at : at + min(request["Limit"], self._per_call)]
+        most = min(request["Limit"], self._per_call)
+        if self._gaps and at < len(shard.records):
+            self._gaps -= 1
+            most = 0
+        read = shard.records[at : at + most]
+        while sum(len(data) for _, data in read) > _MOST_BYTES_PER_CALL:
+            del read[-1]
         end = at + len(read)
         answer: dict[str, Any] = {
             "Records": [{"SequenceNumber": str(sequence), "Data": data} for sequence, data in read],

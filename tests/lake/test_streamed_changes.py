@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -225,17 +224,29 @@ def test_executors_commit_what_is_too_large_for_the_driver(backlogged: Backlogge
     assert backlogged.accounts.alive()[0] == ("000", "2024-01", "Bea")
 
 
-def test_executors_end_a_batch_at_its_bytes_and_go_on(backlogged: Backlogged) -> None:
-    for number in range(4):
-        # The stand-in tells how far a reader is behind in milliseconds.
-        time.sleep(0.01)
-        backlogged.put(*people(40, f"n{number}", START + 1000 * number))
-    backlogged.start(batch_bytes=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headwater.lake.sources.kinesis._RECORDS_PER_CALL", 10)
-        backlogged.drain()
-    assert {name for _, _, name in backlogged.accounts.alive()} == {"n3"}
+def test_executors_end_a_batch_at_its_bytes_and_go_on(backlogged: Backlogged, monkeypatch: pytest.MonkeyPatch) -> None:
+    backlogged.put(*people(40))
+    records = [len(text) for text in people(40)]
+    monkeypatch.setattr(streamed_changes, "_RANGE_BYTES", 7 * max(records))
+    backlogged.drain()
     assert len(backlogged.accounts.alive()) == 40
+    # Of about twenty records of a shard, eight at once.
+    assert backlogged.accounts.commits() == 3
+
+
+def test_executors_go_on_while_the_stream_brings_much(backlogged: Backlogged, monkeypatch: pytest.MonkeyPatch) -> None:
+    backlogged.put(*people(40))
+    assert backlogged.changes.commit_next()
+
+    def read(*_: Any) -> None:
+        raise AssertionError("the driver reads in vain")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KinesisStream, "read", read)
+        backlogged.put(*people(2, "Bea", START + 1000))
+        assert backlogged.changes.commit_next()
+    assert not backlogged.changes.commit_next()
+    assert backlogged.accounts.commits() == 2
 
 
 def test_a_batch_of_executors_is_read_and_decoded_once(
@@ -273,6 +284,20 @@ def test_of_two_ends_of_a_range_that_was_read_twice_the_first_counts(
     # As after the loss of an executor whose part of the batch was stored there.
     assert read.records.count() == 10
     assert read.cursor == first
+
+
+def test_a_range_ends_at_the_same_record_whatever_a_call_gives(spark: SparkSession, stream: tuple[Any, str]) -> None:
+    client, name = stream
+    for _ in range(5):
+        put(client, name, *people(10))
+        time.sleep(0.01)  # the stand-in tells how far a reader is behind in milliseconds
+    ranges, _ = KinesisStream(client, f"arn:aws:kinesis:eu-central-1:123456789012:stream/{name}").ranges({})
+    ends = []
+    for most_records in (20, 6):
+        read = ReadRanges(spark, ranges, 7 * len(people(1)[0]), most_records)
+        ends.append((read.records.count(), read.cursor))
+        assert read.is_behind
+    assert ends[0] == ends[1]
 
 
 class TwoTables:

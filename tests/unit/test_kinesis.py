@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from headwater.lake.sources.kinesis import NOTHING_READ, READ_TO_END, KinesisStream, ShardGone
@@ -39,7 +41,7 @@ def test_a_record_tells_its_shard_and_sequence_number_and_moves_the_cursor() -> 
     assert [(record.data, record.shard) for record in records] == [(b"a", "shard-0"), (b"b", "shard-0")]
     assert [record.sequence for record in records] == [str(10**55 + 1), str(10**55 + 2)]
     assert cursor == {"accounts/shard-0": 10**55 + 2}
-    assert [request["Limit"] for request in kinesis.asked("get_records")] == [10_000]
+    assert [request["Limit"] for request in kinesis.asked("get_records")] == [1_000]
 
 
 def test_a_new_reader_goes_on_after_the_cursor_and_the_same_one_where_it_was() -> None:
@@ -166,7 +168,7 @@ def test_a_shard_that_was_seen_to_hold_no_more_may_go_although_no_commit_says_so
     kinesis.put("shard-1", "b")
     assert once(stream, committed)[0] == ["b"]
     with pytest.raises(ShardGone):
-        stream.read({"accounts/shard-0": committed["accounts/shard-0"] - 1}, MOST)
+        reader(kinesis).read({"accounts/shard-0": committed["accounts/shard-0"]}, MOST)
 
 
 def test_parents_are_read_first_in_whatever_order_the_shards_are_listed() -> None:
@@ -263,3 +265,61 @@ def test_ranges_know_an_end_that_made_no_commit() -> None:
     ranges, cursor = stream.ranges({})
     assert [part.shard for part in ranges] == ["shard-1"]
     assert cursor == {"accounts/shard-0": READ_TO_END}
+
+
+def test_children_that_a_listing_lacks_are_looked_for_again() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a")
+    stream = reader(kinesis)
+    _, cursor = once(stream, {})
+    kinesis.open("shard-1", "shard-0")
+    kinesis.put("shard-1", "b")
+    kinesis.list_stale(1)
+    assert once(stream, cursor)[0] == []
+    assert once(stream, cursor)[0] == ["b"]
+
+
+def test_a_poll_of_a_reshard_long_past_lists_no_shards() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a")
+    kinesis.open("shard-1", "shard-0")
+    kinesis.put("shard-1", "b")
+    cursor = drained(reader(kinesis))[1]
+    del kinesis.shards["shard-0"]
+    stream = reader(kinesis)
+    once(stream, cursor)
+    kinesis.calls.clear()
+    for _ in range(3):
+        once(stream, cursor)
+    assert kinesis.asked("list_shards") == []
+
+
+def test_records_behind_a_gap_are_read() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a")
+    kinesis.leave_gaps(2)
+    assert once(reader(kinesis), {})[0] == ["a"]
+
+
+def test_a_position_of_a_former_stream_of_the_same_name_is_an_error() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a")
+    with pytest.raises(ShardGone, match=r"accounts/shard-0: .*made anew under the same name.*glue.epoch"):
+        reader(kinesis).read({"accounts/shard-0": 7}, MOST)
+
+
+def test_shards_are_read_side_by_side_and_given_up_at_the_bytes() -> None:
+    kinesis = Kinesis()
+    for number in range(3):
+        kinesis.open(f"shard-{number}")
+        kinesis.put(f"shard-{number}", f"{number}" * 10)
+    with ThreadPoolExecutor(3) as pool:
+        stream = KinesisStream(kinesis, ARN, pool)
+        texts, cursor = once(stream, {}, most=5)
+        assert texts == ["0" * 10]
+        assert set(cursor) == {"accounts/shard-0"}
+        assert once(stream, cursor)[0] == ["1" * 10, "2" * 10]

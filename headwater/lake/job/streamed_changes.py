@@ -13,6 +13,8 @@ from headwater.lake.table.writer import TableWriter
 
 _DRIVER_BYTES = 8 * 1024 * 1024
 """The most bytes of records that the driver decodes for one commit. Executors read and decode larger backlogs."""
+_RANGE_BYTES = 32 * 1024 * 1024
+"""The most bytes of one executor's task, which a shard gives in 16 s: other tables' tasks wait for no longer."""
 
 
 class StreamedChanges:
@@ -51,7 +53,8 @@ class StreamedChanges:
     def _commit_by_executors(self) -> None:
         """Commit a batch that executors read and decode, each task a range of one shard."""
         ranges, cursor = self._stream.ranges(self._writer.progress.cursor)
-        read = ReadRanges(self._writer.spark, ranges, self._writer.settings.batch_bytes // len(ranges))
+        most_bytes = min(self._writer.settings.batch_bytes // len(ranges), _RANGE_BYTES)
+        read = ReadRanges(self._writer.spark, ranges, most_bytes)
         usual = self._decoder()
 
         def advance(last: Progress) -> Progress:
@@ -59,7 +62,8 @@ class StreamedChanges:
 
         name = f"{ranges[0].shard}-{ranges[0].after}"
         self._writer.commit(usual.frame(read.records.map(_streamed)), name, advance, usual.careful_frame)
-        self._is_behind = read.is_behind
+        # The driver would read as much in vain, before it leaves it to the executors.
+        self._is_behind = read.is_behind or read.size > _DRIVER_BYTES
 
     def _decoder(self) -> UsualItems:
         """The decoder for the progress as it is."""

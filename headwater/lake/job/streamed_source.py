@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import boto3
 
@@ -22,12 +24,14 @@ from headwater.lake.sources import kinesis
 from headwater.lake.sources.kinesis import KinesisStream
 from headwater.lake.table.writer import TableWriter
 
-_POLL_SECONDS = 1.0
-"""Kinesis lets each reader of a shard ask five times a second, and reading costs nothing by the request."""
+_FIRST_PAUSE_SECONDS = 1.0
 
 
 class StreamedSource(Source):
     """Changes of DynamoDB's tables, as their Kinesis destination streams them."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(kinesis.SHARDS_AT_ONCE, "kinesis")
 
     def arguments(self, argv: list[str]) -> argparse.Namespace:
         """Parse the job's arguments; those that Glue adds are ignored.
@@ -71,7 +75,7 @@ class StreamedSource(Source):
         contract = writer.contract
         writer.note_streaming_start(running.former.get(contract.table))
         source_table = options.source_table[contract.table]
-        stream = KinesisStream(kinesis.client(), options.stream_arn[contract.table])
+        stream = KinesisStream(self._kinesis, options.stream_arn[contract.table], self._pool)
         return TableSource(
             StreamedChanges(writer, stream, source_table),
             {BACKFILL: Backfill(writer, source_table).work},
@@ -82,9 +86,12 @@ class StreamedSource(Source):
         )
 
     def pause(self, options: argparse.Namespace) -> IdlePause:
-        """Return a pause that does not grow."""
-        seconds = min(options.window_seconds, _POLL_SECONDS)
-        return IdlePause(seconds, seconds)
+        """Return a pause that grows from a second up to ``--window-seconds``."""
+        return IdlePause(min(_FIRST_PAUSE_SECONDS, options.window_seconds), options.window_seconds)
+
+    @cached_property
+    def _kinesis(self) -> Any:
+        return kinesis.client()
 
     def warm_up(self, running: Job) -> None:
         """Commit synthetic records to a scratch table."""

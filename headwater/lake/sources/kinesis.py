@@ -6,9 +6,10 @@ order of the stream across a reshard. The caller keeps the cursor, in the commit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import boto3
@@ -21,14 +22,24 @@ READ_TO_END = -1
 """For a closed shard: it will hold no more records."""
 NOTHING_READ = 0
 """For a shard that has held no record yet."""
-_RECORDS_PER_CALL = 10_000
-_SHARDS_AT_ONCE = 16
+SHARDS_AT_ONCE = 16
+"""How many shards the driver of a job reads side by side, of all tables together."""
+_DRIVER_RECORDS = 1_000
+"""The most records of a call of the driver: the more it reads at once, the more it may have to give up."""
+_PARENTS = ("ParentShardId", "AdjacentParentShardId")
 _ATTEMPTS = 10
 """A shard gives 2 MB a second, and answers with up to 10 MB at once: the next call may have to wait for 5 s."""
 
 
+_NEXT_STEP = (
+    "Raise the epoch (glue.epoch in the environment's file, then deploy): the job then reads what the stream still "
+    "has, from its oldest record. Then load a new export (headwater backfill), which mends the rest."
+)
+
+
 class ShardGone(RuntimeError):
-    """The stream no longer has a shard that was not read to its end; going on would lose changes."""
+    """The stream no longer has a shard, or a position in it, that was not read to its end; going on would lose
+    changes."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,7 @@ def client(place: Place | None = None) -> Any:
     Args:
         place: Where Kinesis answers; by default what the environment says.
     """
-    config = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS})
+    config = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, max_pool_connections=SHARDS_AT_ONCE)
     if place is None:
         return boto3.client("kinesis", config=config)
     return boto3.client("kinesis", endpoint_url=place.endpoint, region_name=place.region, config=config)
@@ -109,12 +120,13 @@ class ShardReader:
         self._shard = shard
         self._iterator: str | None = None
 
-    def poll(self) -> list[Record]:
-        """Read the next records: by one call, which may give none although more wait."""
+    def poll(self, most_records: int) -> list[Record]:
+        """Read up to so many records: by one call, which may give none although more wait. Raises ShardGone if the
+        position is not this stream's."""
         try:
-            answer = self._get(self._iterator or self._begin())
+            answer = self._get(self._iterator or self._begin(), most_records)
         except self._kinesis.exceptions.ExpiredIteratorException:
-            answer = self._get(self._begin())
+            answer = self._get(self._begin(), most_records)
         self._iterator = answer.get("NextShardIterator")
         self.is_closed = not self._iterator
         self.is_behind = not self.is_closed and answer["MillisBehindLatest"] > 0
@@ -123,8 +135,8 @@ class ShardReader:
             self.after = int(records[-1].sequence)
         return records
 
-    def _get(self, iterator: str) -> Any:
-        return self._kinesis.get_records(ShardIterator=iterator, Limit=_RECORDS_PER_CALL)
+    def _get(self, iterator: str, most_records: int) -> Any:
+        return self._kinesis.get_records(ShardIterator=iterator, Limit=most_records)
 
     def _begin(self) -> str:
         request: dict[str, Any] = {"StreamName": self._stream, "ShardId": self._shard}
@@ -132,17 +144,24 @@ class ShardReader:
             request |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": str(self.after)}
         else:
             request |= {"ShardIteratorType": "TRIM_HORIZON"}
-        return str(self._kinesis.get_shard_iterator(**request)["ShardIterator"])
+        try:
+            return str(self._kinesis.get_shard_iterator(**request)["ShardIterator"])
+        except self._kinesis.exceptions.InvalidArgumentException as error:
+            raise ShardGone(
+                f"{self._stream}/{self._shard}: found {error}, expected the position {self.after} to be this stream's: "
+                f"it was made anew under the same name. {_NEXT_STEP}"
+            ) from None
 
 
 class KinesisStream:
-    """The open end of a stream, from the oldest record on that it has."""
+    """The open end of a stream, from the oldest record on that it has. ``pool`` reads shards side by side; without one
+    they are read in turn."""
 
-    def __init__(self, kinesis: Any, arn: str) -> None:
+    def __init__(self, kinesis: Any, arn: str, pool: Executor | None = None) -> None:
         self._kinesis = kinesis
         self._name = arn.rpartition("/")[2]
+        self._pool = pool
         self._shards: dict[str, dict[str, Any]] = {}
-        self._closed: set[str] | None = None
         self._readers: dict[str, ShardReader] = {}
 
     def read(self, cursor: ShardCursor, most_bytes: int) -> tuple[list[Record], dict[str, int]]:
@@ -156,18 +175,25 @@ class KinesisStream:
         records: list[Record] = []
         total = 0
         at_end: set[str] = set()
-        with ThreadPoolExecutor(_SHARDS_AT_ONCE) as pool:
-            while total <= most_bytes:
-                due = {name: self._reader(name, reached) for name in self._due(reached) if name not in at_end}
-                if not due:
+        while total <= most_bytes:
+            due = {name: self._reader(name, reached) for name in self._due(reached) if name not in at_end}
+            if not due:
+                break
+            for (name, reader), read in zip(due.items(), self._polled(list(due.values())), strict=True):
+                records += read
+                total += sum(len(record.data) for record in read)
+                reached[self._source(name)] = READ_TO_END if reader.is_closed else reader.after
+                if not reader.is_behind:
+                    at_end.add(name)
+                if total > most_bytes:
+                    # Other shards may still be read: what their readers get is given up with them.
+                    self._readers = {}
                     break
-                for (name, reader), read in zip(due.items(), pool.map(ShardReader.poll, due.values()), strict=True):
-                    records += read
-                    total += sum(len(record.data) for record in read)
-                    reached[self._source(name)] = READ_TO_END if reader.is_closed else reader.after
-                    if not reader.is_behind:
-                        at_end.add(name)
         return records, reached
+
+    def _polled(self, readers: Sequence[ShardReader]) -> Iterator[list[Record]]:
+        poll = partial(ShardReader.poll, most_records=_DRIVER_RECORDS)
+        return map(poll, readers) if self._pool is None or len(readers) == 1 else self._pool.map(poll, readers)
 
     def ranges(self, cursor: ShardCursor) -> tuple[list[ShardRange], dict[str, int]]:
         """Return what executors can read side by side: a range of each shard whose parents are read to their end.
@@ -183,11 +209,12 @@ class KinesisStream:
         return ranges, reached
 
     def _listed(self, reached: ShardCursor) -> dict[str, dict[str, Any]]:
-        """The stream's shards by id, listed anew when a shard was read to its end: it has children then."""
-        closed = {source for source, last in reached.items() if last == READ_TO_END}
-        if closed != self._closed:
+        """The stream's shards by id. A shard that was read to its end has children; while one lacks them, the shards
+        are listed anew: a listing during a reshard may be incomplete."""
+        parents = {shard.get(name) for shard in self._shards.values() for name in _PARENTS}
+        ended = {name for name in self._shards if reached.get(self._source(name)) == READ_TO_END}
+        if not self._shards or ended - parents:
             self._shards = {shard["ShardId"]: shard for shard in list_shards(self._kinesis, self._name)}
-            self._closed = closed
         return self._shards
 
     def _known(self, cursor: ShardCursor) -> dict[str, int]:
@@ -205,9 +232,7 @@ class KinesisStream:
             if source.startswith(self._source("")) and last != READ_TO_END:
                 raise ShardGone(
                     f"{source}: the stream no longer has this shard, and what it held after "
-                    f"{last or 'its beginning'} was not read: the stream's retention has ended. Raise the epoch "
-                    "(glue.epoch in the environment's file, then deploy): the job then reads what the stream still "
-                    "has, from its oldest record. Then load a new export (headwater backfill), which mends the rest."
+                    f"{last or 'its beginning'} was not read: the stream's retention has ended. {_NEXT_STEP}"
                 )
         return {source: last for source, last in reached.items() if source in known}
 
@@ -225,8 +250,7 @@ class KinesisStream:
         return [
             name
             for name in sorted(shards)
-            if is_open(name)
-            and not any(is_open(shards[name].get(parent)) for parent in ("ParentShardId", "AdjacentParentShardId"))
+            if is_open(name) and not any(is_open(shards[name].get(parent)) for parent in _PARENTS)
         ]
 
     def _reader(self, shard: str, reached: ShardCursor) -> ShardReader:

@@ -21,27 +21,36 @@ class RangeEnd(NamedTuple):
     """Whether the shard holds no more records."""
     is_behind: bool
     """Whether more records waited."""
+    size: int
+    """How many bytes of records were read."""
 
 
 class ReadRanges:
-    """The records of ranges as an RDD, each range read by one task, to more than ``most_bytes`` or to the shard's end.
+    """The records of ranges as an RDD. One task reads one range, to the record that exceeds ``most_bytes`` or to the
+    shard's end, by calls of ``most_records``.
 
-    A task that Spark repeats reads from the same position, and so at least as much as before. What it reads beyond the
-    first end is read again by the next batch.
+    A task that Spark repeats ends at the same record, or where the shard's end was reached, there or later. The next
+    batch reads the records after the first end again.
     """
 
-    def __init__(self, spark: SparkSession, ranges: Sequence[ShardRange], most_bytes: int) -> None:
+    def __init__(
+        self, spark: SparkSession, ranges: Sequence[ShardRange], most_bytes: int, most_records: int = 10_000
+    ) -> None:
         self._ends: Accumulator[dict[str, RangeEnd]] = spark.sparkContext.accumulator({}, _FirstEnds())
         ends = self._ends
 
         def read(part: ShardRange) -> Iterator[Record]:
             reader = ShardReader(client(part.place), part.stream, part.shard, part.after)
-            left = most_bytes
-            while reader.is_behind and left >= 0:
-                for record in reader.poll():
-                    left -= len(record.data)
+            size = 0
+            while reader.is_behind:
+                for record in reader.poll(most_records):
+                    size += len(record.data)
                     yield record
-            ends.add({part.source: RangeEnd(reader.after, reader.is_closed, reader.is_behind)})
+                    # Not at the call's end: where that is, Kinesis decides anew each time.
+                    if size > most_bytes:
+                        ends.add({part.source: RangeEnd(int(record.sequence), False, True, size)})
+                        return
+            ends.add({part.source: RangeEnd(reader.after, reader.is_closed, False, size)})
 
         self.records: RDD[Record] = spread(spark, ranges, len(ranges)).flatMap(read)
         """The records, of each shard in their order."""
@@ -50,6 +59,11 @@ class ReadRanges:
     def cursor(self) -> dict[str, int]:
         """The cursor after the ranges, once all records were read."""
         return {source: READ_TO_END if end.is_closed else end.after for source, end in self._ends.value.items()}
+
+    @property
+    def size(self) -> int:
+        """How many bytes of records the ranges had, once all were read."""
+        return sum(end.size for end in self._ends.value.values())
 
     @property
     def is_behind(self) -> bool:
