@@ -28,7 +28,7 @@ _DRIVER_RECORDS = 1_000
 """The most records of a call of the driver: the more it reads at once, the more it may have to give up."""
 _PARENTS = ("ParentShardId", "AdjacentParentShardId")
 _ATTEMPTS = 10
-"""A shard gives 2 MB a second, and answers with up to 10 MB at once: the next call may have to wait for 5 s."""
+"""A shard gives 2 MB a second. An answer may have 10 MB, so that the next call has to wait for 5 s."""
 
 
 _NEXT_STEP = (
@@ -209,8 +209,11 @@ class KinesisStream:
         return ranges, reached
 
     def _listed(self, reached: ShardCursor) -> dict[str, dict[str, Any]]:
-        """The stream's shards by id. A shard that was read to its end has children; while one lacks them, the shards
-        are listed anew: a listing during a reshard may be incomplete."""
+        """Return the stream's shards by id.
+
+        They are listed anew while a shard that was read to its end lacks children. A listing during a reshard may be
+        incomplete.
+        """
         parents = {shard.get(name) for shard in self._shards.values() for name in _PARENTS}
         ended = {name for name in self._shards if reached.get(self._source(name)) == READ_TO_END}
         if not self._shards or ended - parents:
