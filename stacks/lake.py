@@ -21,6 +21,7 @@ from headwater.definitions.published_view import View, published_view
 from headwater.definitions.writers import LakePlace
 from headwater.environment.expiries import OLDER_VERSION_DAYS
 from headwater.environment.model import Environment
+from headwater.environment.source_stacks import SOURCES_OUTPUT
 from headwater.lake.table.erasure.keys import FOLDER as FORGOTTEN
 from stacks.base import HeadwaterStack
 from stacks.hudi_table import catalog_view, hudi_table
@@ -104,6 +105,9 @@ class LakeStack(HeadwaterStack):
             self._named_query(query, workgroup)
         cdk.CfnOutput(self, "LakeUri", value=self.lake_uri)
         cdk.CfnOutput(self, "LandingUri", value=self.landing_uri)
+        # A deployed lake says so which sources' stacks must not be deleted.
+        sources = sorted({contract.source.database for contract in contracts})
+        cdk.CfnOutput(self, SOURCES_OUTPUT, value=",".join(sources))
         if environment.lake.query_principals:
             self._query_role(environment.lake.query_principals)
 

@@ -8,10 +8,11 @@ from headwater.commands import accounts
 from headwater.commands.accounts import Account
 from headwater.commands.options import Synthesized
 from headwater.console import say
+from headwater.environment.account import refuse_another
 from headwater.environment.model import SOURCE_NAMES, Environment
 from headwater.environment.protection import UNPROTECTED, incomplete, statuses_of_stacks
 from headwater.environment.rules import read_environment
-from headwater.environment.source_stacks import STACKS, WITH_DATA, left_over
+from headwater.environment.source_stacks import STACKS, divided, left_over
 from headwater.errors import UserError
 from headwater.paths import CONFIG, SYNTHESIZED
 from headwater.review.templates import Deployment
@@ -56,28 +57,22 @@ def _left_over(environment: Environment, stacks: Sequence[str], account: Account
     wanted = [name.removeprefix(prefix) for name in stacks]
     for source in STACKS:
         left = left_over(source, [name.removeprefix(prefix) for name in there if name.startswith(prefix)], wanted)
-        kept = [part for part in left if part in WITH_DATA and not environment.deletes_data]
-        goes = [f"{prefix}{part}" for part in left if part not in kept]
+        goes, kept = ([f"{prefix}{part}" for part in parts] for parts in divided(left, environment))
         if goes:
             yield f"No contract of {SOURCE_NAMES[source]} is left, and these stacks of it cost money: {', '.join(goes)}"
             yield f"Delete them: .venv/bin/headwater destroy --env {environment.name} --source {source}"
         if kept:
             yield (
                 f"These stacks of {SOURCE_NAMES[source]} stay, because {environment.name} keeps its data: "
-                f"{', '.join(prefix + part for part in kept)} (docs/decisions/either-source-alone.md)"
+                f"{', '.join(kept)} (docs/decisions/either-source-alone.md)"
             )
 
 
 def _incomplete(environment: Environment, stacks: Sequence[str], account: Account) -> list[str]:
     try:
-        found = account.client("sts").get_caller_identity()["Account"]
-        if found != environment.account:
-            # CDK would deploy to the environment's account all the same, by the roles of its bootstrap. In this one the
-            # stacks are not, so that all would be taken for new and lose their protection.
-            raise UserError(
-                f"credentials: found the account {found}, expected {environment.account}, the account of "
-                f"{environment.name}"
-            )
+        # CDK would deploy to the environment's account all the same, by the roles of its bootstrap. In another one the
+        # stacks are not, so that all would be taken for new and lose their protection.
+        refuse_another(environment, account.client("sts").get_caller_identity()["Account"])
         return incomplete(account.client("cloudformation"), stacks)
     except (BotoCoreError, ClientError) as error:
         raise UserError(

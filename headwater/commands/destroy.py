@@ -33,7 +33,8 @@ def destroy(name: Synthesized, source: Source = None) -> None:
     """Delete the stacks of an environment by cdk destroy. The local AWS ends with its last stack.
 
     With --source, delete the stacks that only this source needs. First remove its contracts, and deploy. Stacks that
-    hold data stay if the environment keeps its data; the last lines name them.
+    hold data stay if the environment keeps its data; the last lines name them. Without --source, nothing is deleted if
+    such stacks are left.
 
     Beside an existing database the source connector drops its replication slot if the environment's data goes with its
     stacks. The status is 4 if the slot stays, because the environment keeps its data or the slot could not be dropped:
@@ -45,8 +46,10 @@ def destroy(name: Synthesized, source: Source = None) -> None:
         if reason:
             left.append(f"may be left: {reason}")
         else:
-            deleted = partial(account.cdk, ["destroy", "--all"])
-            if source is not None:
+            if source is None:
+                removed_source.refuse_left_over(environment, account)
+                deleted = partial(account.cdk, ["destroy", "--all"])
+            else:
                 deleted = partial(removed_source.delete_stacks, environment, account, source)
             _delete(environment, account, deleted, left)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, WaiterError
@@ -11,8 +12,9 @@ from headwater.commands.accounts import Account
 from headwater.console import say
 from headwater.contract.model import of_database
 from headwater.contract.reading import read_contracts
+from headwater.environment.account import refuse_another
 from headwater.environment.model import SOURCE_NAMES, Environment
-from headwater.environment.source_stacks import WITH_DATA, left_over
+from headwater.environment.source_stacks import SOURCES_OUTPUT, STACKS, divided, left_over
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS
 from headwater.review.replacements import Specification
@@ -24,17 +26,48 @@ _PATIENCE_SECONDS = 3600
 def delete_stacks(environment: Environment, account: Account, source: str) -> None:
     """Delete the stacks that only ``source`` needs, one after the other, and name those that stay.
 
-    Raises UserError where a contract of the source is left, a stack is protected, or CloudFormation does not delete it.
+    Raises UserError if the credentials are of another account, or CloudFormation does not delete a stack. Also if
+    something needs the source: a contract, the deployed lake, or a protected stack.
     """
+    with _answered(environment):
+        there = _stacks(environment, account)
     described = of_database(read_contracts(CONTRACTS), source)
     if described:
         raise UserError(
             f"{CONTRACTS}: found {', '.join(contract.table for contract in described)} of {SOURCE_NAMES[source]}, "
             f"expected none: remove these contracts, and run `make deploy ENV={environment.name}` first"
         )
-    cloudformation = account.client("cloudformation")
+    _refuse_deployed(environment, there, source)
+    with _answered(environment):
+        _delete(environment, there, source, account.client("cloudformation"))
+
+
+def refuse_left_over(environment: Environment, account: Account) -> None:
+    """Raise UserError if stacks of a source without a contract are there, or the credentials are of another account.
+
+    The app lacks such stacks, and the lake's stack cannot be deleted while they import from it.
+    """
+    contracts = read_contracts(CONTRACTS)
+    with _answered(environment):
+        there = _stacks(environment, account)
+    for source in STACKS:
+        if of_database(contracts, source):
+            continue
+        deleted, _ = divided(left_over(source, there, wanted=()), environment)
+        if deleted:
+            prefix = _prefix(environment)
+            raise UserError(
+                f"found {', '.join(prefix + part for part in deleted)} of {SOURCE_NAMES[source]}, expected none, "
+                "because no contract of it is left. Nothing was deleted. Delete these stacks first: "
+                f".venv/bin/headwater destroy --env {environment.name} --source {source}"
+            )
+
+
+@contextmanager
+def _answered(environment: Environment) -> Iterator[None]:
+    """Raise UserError in place of boto3's errors."""
     try:
-        _delete(environment, source, cloudformation)
+        yield
     except WaiterError as error:
         raise UserError(
             f"CloudFormation in {environment.region}: found {error}, expected the stack to be deleted. Its events say "
@@ -47,18 +80,44 @@ def delete_stacks(environment: Environment, account: Account, source: str) -> No
         ) from None
 
 
-def _delete(environment: Environment, source: str, cloudformation: Any) -> None:
-    prefix = f"headwater-{environment.name}-"
-    pages = cloudformation.get_paginator("describe_stacks").paginate()
-    there = {
+def _prefix(environment: Environment) -> str:
+    return f"headwater-{environment.name}-"
+
+
+def _stacks(environment: Environment, account: Account) -> dict[str, Any]:
+    """The environment's stacks as CloudFormation describes them, by their names within the environment. Raises
+    UserError if the credentials are of another account."""
+    refuse_another(environment, account.client("sts").get_caller_identity()["Account"])
+    prefix = _prefix(environment)
+    pages = account.client("cloudformation").get_paginator("describe_stacks").paginate()
+    return {
         stack["StackName"].removeprefix(prefix): stack
         for page in pages
         for stack in page["Stacks"]
         if stack["StackName"].startswith(prefix)
     }
+
+
+def _refuse_deployed(environment: Environment, there: Mapping[str, Any], source: str) -> None:
+    """Raise UserError if the lake was last deployed with contracts of the source: its pipeline is alive, although this
+    checkout lacks its contracts."""
+    if "lake" not in there:
+        return
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in there["lake"].get("Outputs", ())}
+    # A release before this output said nothing.
+    deployed = outputs.get(SOURCES_OUTPUT)
+    if deployed is None or source in deployed.split(","):
+        raise UserError(
+            f"{_prefix(environment)}lake: found the output {SOURCES_OUTPUT} {deployed!r}, expected it without "
+            f"{source}. Nothing was deleted. If the source's contracts were removed on purpose, run "
+            f"`make deploy ENV={environment.name}` first, then this again"
+        )
+
+
+def _delete(environment: Environment, there: Mapping[str, Any], source: str, cloudformation: Any) -> None:
+    prefix = _prefix(environment)
     left = left_over(source, there, wanted=())
-    kept = [part for part in left if part in WITH_DATA and not environment.deletes_data]
-    deleted = [part for part in left if part not in kept]
+    deleted, kept = divided(left, environment)
     _refuse_protected(
         [f"{prefix}{part}" for part in deleted if there[part].get("EnableTerminationProtection")], environment.region
     )

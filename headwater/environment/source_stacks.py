@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from headwater.contract.model import DYNAMODB, POSTGRESQL
+from headwater.environment.model import Environment
 
 STACKS = {
     POSTGRESQL: (
@@ -22,9 +23,12 @@ STACKS = {
 }
 """The stacks that only one source needs, by their names within the environment. A stack comes after those it needs.
 
-They are deleted in the reverse order. So the connector drops its slot while the database is there. connect goes
-first, because monitoring imports from it. If nobody has deployed without the contracts yet, then CloudFormation
-refuses that deletion, and nothing is lost."""
+They are deleted in the reverse order. So connect goes first, and the connector drops its slot while the database is
+there."""
+SHARED = ("lake", "monitoring", "bi")
+"""The stacks that no source has for itself, by their names within the environment. Only some environments have bi."""
+SOURCES_OUTPUT = "Sources"
+"""The output of the lake's stack that names the sources it was deployed for, with commas between them."""
 WITH_DATA = ("network", "database", "stream", "stream-topics", "key-value")
 """The stacks that hold a source's data, and the network in which its database and brokers are. They stay if the
 environment keeps its data: their resources have fixed names, which would refuse a later stack."""
@@ -37,3 +41,10 @@ def left_over(source: str, there: Collection[str], wanted: Collection[str]) -> l
     if any(part in wanted for part in stacks):
         return []
     return [part for part in reversed(stacks) if part in there]
+
+
+def divided(left: Sequence[str], environment: Environment) -> tuple[list[str], list[str]]:
+    """Divide the stacks that are left over into those that are deleted, and those that stay with the data that the
+    environment keeps."""
+    kept = [part for part in left if part in WITH_DATA and not environment.deletes_data]
+    return [part for part in left if part not in kept], kept

@@ -14,6 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, lake_tables, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
+from headwater.environment.account import refuse_another
 from headwater.environment.key_value_names import key_value_names
 from headwater.environment.model import Environment, ExistingDatabase
 from headwater.errors import UserError
@@ -65,9 +66,7 @@ class Deployed:
         if said is not None:
             self._ahead = time.time() - parsedate_to_datetime(said).timestamp()
         found = str(answer["Account"])
-        expected = self.environment.account
-        if expected is not None and found != expected:
-            raise UserError(f"credentials: found the account {found}, expected {expected}, of {self.environment.name}")
+        refuse_another(self.environment, found)
         return found
 
     def find(self) -> None:

@@ -10,12 +10,14 @@ import gzip
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import yaml
 
+from headwater.environment.source_stacks import SHARED, STACKS
 from headwater.errors import UserError
 from headwater.paths import REVIEWED, ROOT
 from headwater.review.baselines import Templates
@@ -25,6 +27,7 @@ SPECIFICATION = ROOT / "node_modules" / "aws-cdk" / "db.json.gz"
 ACKNOWLEDGED = REVIEWED / "acknowledged_replacements.yaml"
 EVERY = "*"
 """Stands for all stateful resources of a stack that is gone."""
+_STACKS = sorted({*SHARED, *chain.from_iterable(STACKS.values())})
 # Stateful types that the specification does not mark, and what is lost with each.
 _ALSO_STATEFUL = {
     "AWS::EC2::Subnet": "brokers and database are bound to their subnets",
@@ -276,7 +279,14 @@ def read_acknowledged(path: Path = ACKNOWLEDGED) -> list[Acknowledgement]:
     document = read_yaml(path) or []
     if not isinstance(document, list):
         raise refusal(str(path), "content", document, "a list of entries")
-    return [convert(entry, Acknowledgement, f"{path}: entry {number}") for number, entry in enumerate(document, 1)]
+    entries = []
+    for number, each in enumerate(document, 1):
+        entry = convert(each, Acknowledgement, f"{path}: entry {number}")
+        # Templates cannot show that such a stack is gone: they lack a misspelt one too.
+        if entry.resource == EVERY and entry.stack not in _STACKS:
+            raise refusal(f"{path}: entry {number}", "stack", entry.stack, f"one of {', '.join(_STACKS)}")
+        entries.append(entry)
+    return entries
 
 
 def entry_for(loss: Loss) -> str:

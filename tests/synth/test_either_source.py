@@ -1,5 +1,6 @@
 """A lake of one source has what its contracts need, in every environment, and nothing of the other source."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from itertools import product
@@ -12,7 +13,7 @@ from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.environment import model as environment
 from headwater.environment.model import SECTIONS, Environment
 from headwater.environment.rules import read_environment
-from headwater.environment.source_stacks import STACKS, WITH_DATA
+from headwater.environment.source_stacks import SHARED, SOURCES_OUTPUT, STACKS, WITH_DATA
 from headwater.errors import UserError
 from headwater.paths import CONFIG
 from headwater.review import baselines, cost, policies, reachability, removed_sources, replacements, rights
@@ -27,8 +28,6 @@ from tests.synth.updates import refusals
 NAMES = environment.on_aws(CONFIG)
 SOURCES = (POSTGRESQL, DYNAMODB)
 OTHER = {POSTGRESQL: DYNAMODB, DYNAMODB: POSTGRESQL}
-# Both sources need these.
-SHARED = {"lake", "monitoring"}
 ALARMS = {
     POSTGRESQL: (
         "consumer-lag-",
@@ -85,12 +84,22 @@ def parts_of(synthesized: Synthesized) -> set[str]:
 
 def test_it_has_the_stacks_of_its_source_alone(each: Synthesized) -> None:
     # Aurora is in the files; a peering takes its place beside an existing database.
-    expected = {*STACKS[source_of(each)], *SHARED} - {"database-peering"}
+    expected = {*STACKS[source_of(each)], *SHARED} - {"database-peering", "bi"}
     assert parts_of(each) == expected
 
 
 def test_both_sources_together_have_the_stacks_of_both(dev: Synthesized) -> None:
-    assert parts_of(dev) == {*STACKS[POSTGRESQL], *STACKS[DYNAMODB], *SHARED} - {"database-peering"}
+    assert parts_of(dev) == {*STACKS[POSTGRESQL], *STACKS[DYNAMODB], *SHARED} - {"database-peering", "bi"}
+
+
+def test_every_stack_of_the_app_is_a_sources_or_shared() -> None:
+    parts = {field.name.replace("_", "-") for field in dataclasses.fields(application.Application)}
+    assert parts == {*STACKS[POSTGRESQL], *STACKS[DYNAMODB], *SHARED}
+
+
+def test_the_lake_names_the_sources_that_it_is_deployed_for(each: Synthesized, dev: Synthesized) -> None:
+    for synthesized, expected in ((each, source_of(each)), (dev, "dynamodb,postgresql")):
+        assert synthesized.template("lake")["Outputs"][SOURCES_OUTPUT]["Value"] == expected
 
 
 def test_no_reference_dangles_in_it(each: Synthesized) -> None:

@@ -66,11 +66,17 @@ def test_every_other_number_of_a_reason_stands_there_too() -> None:
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_a_cost_in_the_readme_is_what_the_command_estimates(environment: str) -> None:
+def test_a_cost_on_a_page_is_what_the_command_estimates(environment: str) -> None:
     command = [sys.executable, "-m", "headwater.cli", "cost", "--env", environment, "--json", "--baselines"]
     done = subprocess.run([*command, str(ROOT / "reviewed" / "baselines")], check=True, capture_output=True, text=True)
-    estimated = json.loads(done.stdout)["total"]
-    assert cells("a month")[ENVIRONMENTS.index(environment)] == f"${estimated:,.0f}"
+    estimated = f"{json.loads(done.stdout)['total']:,.0f}"
+    column = ENVIRONMENTS.index(environment)
+    assert cells("a month")[column] == f"${estimated}"
+    decisions = ROOT / "docs" / "decisions" / "either-source-alone.md"
+    assert rows_of(decisions.read_text(), "both sources")[0][column] == estimated
+    if environment == "prod":
+        (scaled,) = rows_of((ROOT / "docs" / "scaling.md").read_text(), "prod as it is in")
+        assert [cell.rpartition("$")[2] for cell in scaled] == [estimated] * 3
 
 
 def test_the_pauses_in_the_readme_are_those_of_the_files() -> None:

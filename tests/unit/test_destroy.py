@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -18,12 +19,17 @@ from typer.testing import CliRunner, Result
 from headwater.cli import app
 from headwater.commands import destroy, removed_source
 from headwater.definitions.left_slot import parameter
+from headwater.environment.source_stacks import SOURCES_OUTPUT
 from headwater.errors import UserError
 from headwater.paths import CONFIG, CONTRACTS
 from tests.unit.conftest import EXISTING, REGION, write_dev
 
 WHY = "the environment keeps its data"
 NAME = parameter("dev")
+ACCOUNT = "123456789012"
+"""The account that moto answers for."""
+OTHER_ACCOUNT = "111122223333"
+"""The account in stage's file."""
 
 Run = Callable[..., Result]
 
@@ -72,11 +78,14 @@ def test_it_is_told_too_where_the_deletion_fails_with_its_status(run: Run) -> No
     assert f"stays: {WHY}." in done.output
 
 
+@mock_aws
 def test_where_nobody_can_say_it_the_slot_may_be_left(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: Any) -> None:
         raise NoCredentialsError
 
-    monkeypatch.setattr(boto3, "client", lambda *_, **__: SimpleNamespace(get_parameter=refuse))
+    create = boto3.client
+    silent = SimpleNamespace(get_parameter=refuse)
+    monkeypatch.setattr(boto3, "client", lambda name, *a, **k: silent if name == "ssm" else create(name, *a, **k))
     done = run(EXISTING["database"])
     assert done.exit_code == destroy.SLOT_LEFT
     assert "may be left: Unable to locate credentials" in done.output
@@ -107,12 +116,14 @@ def relational(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removed_source, "CONTRACTS", folder)
 
 
-def create(environment: str, *parts: str) -> Any:
-    """Create stacks of an environment, and return the client that did."""
+def create(environment: str, *parts: str, sources: str | None = "postgresql") -> Any:
+    """Create stacks of an environment, whose lake is of these sources, and return the client that did."""
     cloudformation = boto3.client("cloudformation", REGION)
     for part in parts:
-        template = TEMPLATE.replace("TABLE", f"{environment}-{part}")
-        cloudformation.create_stack(StackName=f"headwater-{environment}-{part}", TemplateBody=template)
+        template = json.loads(TEMPLATE.replace("TABLE", f"{environment}-{part}"))
+        if part == "lake" and sources is not None:
+            template["Outputs"] = {SOURCES_OUTPUT: {"Value": sources}}
+        cloudformation.create_stack(StackName=f"headwater-{environment}-{part}", TemplateBody=json.dumps(template))
     return cloudformation
 
 
@@ -134,10 +145,8 @@ def test_a_source_without_a_contract_is_deleted_last_stack_first(run: Run, relat
 
 
 @mock_aws
-def test_a_stack_with_data_stays_where_data_is_kept(
-    relational: None, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
-    monkeypatch.setattr(destroy, "CONFIG", CONFIG)
+def test_a_stack_with_data_stays_where_data_is_kept(relational: None, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "stage.yaml").write_text((CONFIG / "stage.yaml").read_text().replace(OTHER_ACCOUNT, ACCOUNT))
     cloudformation = create("stage", "lake", "key-value", "glue-job")
     done = CliRunner().invoke(app, ["destroy", "--env", "stage", "--source", "dynamodb"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -145,6 +154,57 @@ def test_a_stack_with_data_stays_where_data_is_kept(
     assert first == "Deleting headwater-stage-glue-job"
     assert last == "headwater-stage-key-value stays, and holds stage-key-value (AWS::DynamoDB::Table)"
     assert there(cloudformation) == {"headwater-stage-lake", "headwater-stage-key-value"}
+
+
+@mock_aws
+@pytest.mark.parametrize("options", [[], ["--source", "dynamodb"]])
+def test_nothing_is_deleted_in_another_account(
+    options: list[str], relational: None, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    monkeypatch.setattr(destroy, "CONFIG", CONFIG)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("cdk was run"))
+    cloudformation = create("stage", "lake", "glue-job")
+    done = CliRunner().invoke(app, ["destroy", "--env", "stage", *options])
+    assert isinstance(done.exception, UserError)
+    expected = f"credentials: found the account {ACCOUNT}, expected {OTHER_ACCOUNT}, the account of stage"
+    assert str(done.exception) == expected
+    assert len(there(cloudformation)) == 2
+
+
+@mock_aws
+@pytest.mark.parametrize("sources", ["dynamodb,postgresql", "dynamodb", None])
+def test_a_source_that_the_deployed_lake_has_is_not_deleted(sources: str | None, relational: None, run: Run) -> None:
+    run()
+    cloudformation = create("dev", "lake", "key-value", "glue-job", sources=sources)
+    done = CliRunner().invoke(app, ["destroy", "--env", "dev", "--source", "dynamodb"])
+    assert isinstance(done.exception, UserError)
+    assert f"headwater-dev-lake: found the output Sources {sources!r}, expected it without dynamodb" in str(
+        done.exception
+    )
+    assert "run `make deploy ENV=dev` first" in str(done.exception)
+    assert len(there(cloudformation)) == 3
+
+
+@mock_aws
+def test_no_stack_goes_while_those_of_a_gone_source_are_left(
+    relational: None, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run().exit_code == 0
+    create("dev", "lake", "connect", "key-value", "glue-job")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("cdk was run"))
+    done = CliRunner().invoke(app, ["destroy", "--env", "dev"])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith("found headwater-dev-glue-job, headwater-dev-key-value of DynamoDB, expected")
+    assert str(done.exception).endswith(": .venv/bin/headwater destroy --env dev --source dynamodb")
+
+
+@mock_aws
+def test_a_stack_that_stays_with_its_data_stops_no_deletion(relational: None, run: Run, tmp_path: Path) -> None:
+    run()
+    (tmp_path / "stage.yaml").write_text((CONFIG / "stage.yaml").read_text().replace(OTHER_ACCOUNT, ACCOUNT))
+    create("stage", "lake", "key-value")
+    assert CliRunner().invoke(app, ["destroy", "--env", "stage"]).exit_code == 0
 
 
 @mock_aws

@@ -183,7 +183,7 @@ def test_credentials_of_another_account_are_refused_and_nothing_is_touched(
     deploy("stage", lake)
     monkeypatch.setattr(sources, "connector", lambda *_, **__: pytest.fail("PostgreSQL was asked"))
     told = refusal(*command, "--env", "stage", *(["--yes"] if command == DROP else []))
-    assert told == f"credentials: found the account {HERE}, expected 111122223333, of stage"
+    assert told == f"credentials: found the account {HERE}, expected 111122223333, the account of stage"
     assert (asked, waiting(s3, lake), len(bad_records.listed())) == ([], [], 1)
 
 

@@ -198,18 +198,18 @@ def test_what_stays_when_its_stack_goes_is_said_to_stay(specification: Specifica
 
 
 def test_one_entry_agrees_to_the_loss_of_a_whole_stack(specification: Specification, tmp_path: Path) -> None:
-    before = {"data": {"Resources": RESOURCES}}
+    before = {"key-value": {"Resources": RESOURCES}}
     lost = replacements.losses("dev", before, {}, specification)
     file = tmp_path / "acknowledged.yaml"
     file.write_text(replacements.how_to_allow(lost).partition("\n")[2])
     (entry,) = entries = replacements.read_acknowledged(file)
-    assert (entry.stack, entry.resource) == ("data", "*")
+    assert (entry.stack, entry.resource) == ("key-value", "*")
     assert replacements.unacknowledged(lost, entries) == []
     assert replacements.stale(entries, {"dev": {}}) == []
     # The stack is back, and a resource of it goes.
     assert replacements.stale(entries, {"dev": before}) == entries
     less = {name: resource for name, resource in RESOURCES.items() if name != "Items"}
-    alone = replacements.losses("dev", before, {"data": {"Resources": less}}, specification)
+    alone = replacements.losses("dev", before, {"key-value": {"Resources": less}}, specification)
     assert replacements.unacknowledged(alone, entries) == alone
 
 
@@ -259,6 +259,10 @@ def test_nothing_is_acknowledged_by_an_empty_file(tmp_path: Path) -> None:
         (
             [{"environment": "dev", "stack": "lake", "resource": "", "reason": "x"}],
             "resource: found '', expected a text",
+        ),
+        (
+            [{"environment": "dev", "stack": "keyvalue", "resource": "*", "reason": "x"}],
+            "entry 1: stack: found 'keyvalue', expected one of bi, connect, .*, key-value, lake",
         ),
         ([{"environment": "dev", "why": "x"}], "entry 1: why: found an unknown field, expected environment, stack"),
     ],
