@@ -143,9 +143,9 @@ def load(owner: psycopg.Connection, plan: DemoPlan) -> None:
 
 
 def fill(client: Any, contracts: Sequence[Contract], plan: DemoPlan) -> int:
-    """Put items into the empty DynamoDB tables of ``contracts``, as a plan says, and return how many there are.
-    ``client`` is boto3's."""
-    return sum(dynamodb_tables.fill(client, contract, plan.scale, SEED) for contract in contracts)
+    """Put items into the empty DynamoDB tables of ``contracts``, as many in all as a plan says, and return how many
+    there are. ``client`` is boto3's."""
+    return sum(dynamodb_tables.fill(client, contract, plan.scale / len(contracts), SEED) for contract in contracts)
 
 
 def lake_orders(lake: Lake, contracts: Sequence[Contract]) -> pa.Table | None:
