@@ -86,7 +86,7 @@ class Connectors:
             },
         )
 
-    def types(self) -> dict[str, ResourceType]:
+    def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
         return {CUSTOM_PLUGIN: _CustomPlugin(self), WORKER_CONFIGURATION: _WorkerConfiguration(self)}
 
@@ -423,42 +423,36 @@ class Connectors:
         self._find(request["resourceArn"]).tags.update(request["tags"])
 
 
-class _CustomPlugin:
-    def __init__(self, connectors: Connectors) -> None:
-        self._connectors = connectors
+class _CustomPlugin(ResourceType[Connectors]):
+    kind = CUSTOM_PLUGIN
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         if properties["ContentType"] != "ZIP":
             raise UserError(f"ContentType: found {properties['ContentType']}, expected ZIP")
         location = properties["Location"]["S3Location"]
-        made = self._connectors.add_plugin(
+        return self.service.add_plugin(
             properties["Name"], location["BucketArn"].rpartition(":")[2], location["FileKey"]
         )
-        refuse_unread(CUSTOM_PLUGIN, properties)
-        return made
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         return Made(physical_id) if dict(former) == dict(properties) else self.create("", properties)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._connectors.remove_plugin(physical_id)
+        self.service.remove_plugin(physical_id)
 
 
-class _WorkerConfiguration:
-    def __init__(self, connectors: Connectors) -> None:
-        self._connectors = connectors
+class _WorkerConfiguration(ResourceType[Connectors]):
+    kind = WORKER_CONFIGURATION
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         content = base64.b64decode(properties["PropertiesFileContent"], validate=True).decode()
-        made = self._connectors.add_configuration(properties["Name"], content)
-        refuse_unread(WORKER_CONFIGURATION, properties)
-        return made
+        return self.service.add_configuration(properties["Name"], content)
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         return Made(physical_id) if dict(former) == dict(properties) else self.create("", properties)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._connectors.remove_configuration(physical_id)
+        self.service.remove_configuration(physical_id)
 
 
 def _now() -> dt.datetime:

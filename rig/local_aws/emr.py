@@ -26,7 +26,7 @@ from headwater.log_files import tail
 from rig.local.processes import Process
 from rig.local_aws.api import Api, ApiError
 from rig.local_aws.node import Node
-from rig.local_aws.resources import Made, Properties, ResourceType, refuse_unread
+from rig.local_aws.resources import Made, Properties, ResourceType
 from rig.local_aws.surroundings import Surroundings
 from rig.local_aws.without_effect import PROPERTIES
 
@@ -113,7 +113,7 @@ class Clusters:
             model="emr",
         )
 
-    def types(self) -> dict[str, ResourceType]:
+    def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
         return {CLUSTER: _ClusterType(self)}
 
@@ -326,16 +326,13 @@ class Clusters:
         self._surroundings.tell("aws.emr", kind, json.dumps(detail))
 
 
-class _ClusterType:
-    def __init__(self, clusters: Clusters) -> None:
-        self._clusters = clusters
+class _ClusterType(ResourceType[Clusters]):
+    kind = CLUSTER
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         if properties["StepConcurrencyLevel"] != 1:
             raise UserError(f"StepConcurrencyLevel: found {properties['StepConcurrencyLevel']}, expected 1")
-        made = self._clusters.start(properties)
-        refuse_unread(CLUSTER, properties)
-        return made
+        return self.service.start(properties)
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         # Whatever else changes, EMR makes another cluster, and CloudFormation deletes the former one.
@@ -343,11 +340,11 @@ class _ClusterType:
         differ = {name for name in {*former, *properties} if former.get(name) != properties.get(name)}
         if differ - kept:
             return self.create("", properties)
-        self._clusters.tag(physical_id, properties)
+        self.service.tag(physical_id, properties)
         return Made(physical_id)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._clusters.stop(physical_id)
+        self.service.stop(physical_id)
 
 
 def _configurations(listed: Sequence[Properties]) -> dict[str, dict[str, str]]:

@@ -24,7 +24,7 @@ from rig.local.processes import Process
 from rig.local_aws.api import Api, ApiError
 from rig.local_aws.log_delivery import LogDelivery
 from rig.local_aws.node import Node
-from rig.local_aws.resources import Made, Properties, ResourceType, refuse_unread
+from rig.local_aws.resources import Made, Properties, ResourceType
 from rig.local_aws.surroundings import Surroundings
 
 JOB = "AWS::Glue::Job"
@@ -81,7 +81,7 @@ class Jobs:
             },
         )
 
-    def types(self) -> dict[str, ResourceType]:
+    def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
         return {JOB: _Job(self)}
 
@@ -225,11 +225,10 @@ class Jobs:
         return {"JobRuns": [run.described() for run in reversed(self._find(request["JobName"]))]}
 
 
-class _Job:
-    def __init__(self, jobs: Jobs) -> None:
-        self._jobs = jobs
+class _Job(ResourceType[Jobs]):
+    kind = JOB
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         if properties["Command"]["Name"] != "gluestreaming":
             raise UserError(f"Command.Name: found {properties['Command']['Name']}, expected gluestreaming")
         if properties["Command"]["PythonVersion"] != "3":
@@ -244,15 +243,14 @@ class _Job:
             "ScriptLocation": properties["Command"]["ScriptLocation"],
             **{name: properties[name] for name in ("Role", "SecurityConfiguration", "WorkerType")},
         }
-        self._jobs.define(properties["Name"], definition)
-        refuse_unread(JOB, properties)
+        self.service.define(properties["Name"], definition)
         return Made(properties["Name"])
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         return self.create("", properties)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._jobs.remove(physical_id)
+        self.service.remove(physical_id)
 
 
 def _now() -> dt.datetime:

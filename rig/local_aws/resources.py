@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 from headwater.errors import UserError
 from rig.local_aws.without_effect import ANY_TYPE, PROPERTIES
@@ -75,18 +76,40 @@ def _within(value: Any) -> list[Properties]:
     return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, Properties)]
 
 
-class ResourceType(Protocol):
-    """How resources of one type are made. NotAnswered leaves one to the emulator; errors of any other kind fail the
-    deployment with their message."""
+Service = TypeVar("Service")
+
+
+class ResourceType(ABC, Generic[Service]):
+    """How a ``service`` of an account makes the resources of one type.
+
+    NotAnswered leaves one to the emulator. Errors of any other kind fail the deployment with their message."""
+
+    kind: str
+    """The type's name."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
 
     def create(self, name: str, properties: Properties) -> Made:
+        """Make a resource, as ``make`` does. Raises UserError if it has a property that nothing here heeds."""
+        made = self.make(name, properties)
+        refuse_unread(self.kind, properties)
+        return made
+
+    @abstractmethod
+    def make(self, name: str, properties: Properties) -> Made:
         """Make a resource. ``name`` is its stack's and its own in the template, unique in the account."""
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        """Give a resource other properties. Another ``physical_id`` replaces it."""
+        """Give a resource other properties. Another ``physical_id`` replaces it. Unless a type says otherwise, it
+        refuses a property that differs and has an effect."""
+        refused = changed(self.kind, former, properties)
+        if refused:
+            raise UserError(f"{self.kind}: {', '.join(refused)} cannot be changed here")
+        return Made(physical_id)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        """Remove a resource."""
+        """Remove a resource. Unless a type says otherwise, nothing of it is left to remove."""
 
 
 def changed(kind: str, former: Mapping[str, Any], properties: Mapping[str, Any]) -> list[str]:
