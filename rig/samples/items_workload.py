@@ -7,13 +7,11 @@ record, and neither does one that DynamoDB refuses.
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from botocore.exceptions import ClientError
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_any, stop_when_event_set, wait_random
 
 from headwater.contract.model import Contract
 from headwater.definitions.dynamodb_table import key_attributes
@@ -22,9 +20,10 @@ from rig.samples.items import REVISION, TYPES, Item, ItemMaker, Key, write_batch
 from rig.samples.paced_workers import (
     OnProgress,
     Share,
+    Tally,
     Worker,
     WorkloadPlan,
-    WorkloadProgress,
+    kinds_together,
     run_workers,
 )
 
@@ -63,7 +62,6 @@ EXPIRING_KINDS: Mapping[str, _Kind] = {"expire": _Kind(6, 1), "renew": _Kind(3, 
 """More of them, for a table with a time to live."""
 
 _HOT_ITEMS = 8  # every worker updates them, so that writes collide
-_ATTEMPTS = 60
 # Another writer was faster, or DynamoDB is busy: the workload tries again, as an application would.
 _COLLISIONS = {
     "TransactionConflictException",
@@ -106,7 +104,6 @@ class ItemsSummary:
 def together(summaries: Iterable[ItemsSummary]) -> ItemsSummary:
     """Sum up workloads that ran side by side."""
     listed = list(summaries)
-    by_kind = sum((Counter(summary.by_kind) for summary in listed), Counter[str]())
     return ItemsSummary(
         changes=sum(summary.changes for summary in listed),
         seconds=max((summary.seconds for summary in listed), default=0.0),
@@ -114,46 +111,8 @@ def together(summaries: Iterable[ItemsSummary]) -> ItemsSummary:
         cancelled=sum(summary.cancelled for summary in listed),
         retries=sum(summary.retries for summary in listed),
         expiring=sum(summary.expiring for summary in listed),
-        by_kind=dict(sorted(by_kind.items())),
+        by_kind=kinds_together(summary.by_kind for summary in listed),
     )
-
-
-class ItemsTally:
-    """Counts of all workers together."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
-        self._by_kind: Counter[str] = Counter()
-
-    def add(self, name: str, number: int = 1) -> None:
-        """Count something that the summary has, such as ``changes``."""
-        with self._lock:
-            self._counts[name] += number
-
-    def add_kind(self, kind: str) -> None:
-        """Count a write that was made."""
-        with self._lock:
-            self._by_kind[kind] += 1
-
-    @property
-    def changes(self) -> int:
-        """The changes so far."""
-        with self._lock:
-            return self._counts["changes"]
-
-    def summary(self, seconds: float, expiring: int = 0) -> ItemsSummary:
-        """Return the summary of a workload that took so many seconds."""
-        with self._lock:
-            return ItemsSummary(
-                changes=self._counts["changes"],
-                seconds=seconds,
-                refused=self._counts["refused"],
-                cancelled=self._counts["cancelled"],
-                retries=self._counts["retries"],
-                expiring=expiring,
-                by_kind=dict(sorted(self._by_kind.items())),
-            )
 
 
 def kinds_of(contract: Contract) -> Mapping[str, _Kind]:
@@ -196,19 +155,17 @@ def run(
     if not table.lasting:
         raise UserError(f"the table {table.name} has no items, expected one at least: load it first")
     kinds = choose_kinds(contract, plan.changes, plan.seed)
-    tally = ItemsTally()
+    tally = Tally()
     team: list[_ItemsWorker] = []
 
     def make(share: Share) -> Worker:
         team.append(_ItemsWorker(share, client_factory(), table, tally))
         return team[-1]
 
-    def tick(elapsed: float) -> None:
-        if progress is not None:
-            progress(WorkloadProgress(tally.changes, plan.changes, elapsed))
-
-    seconds = run_workers(plan, kinds, make, stop or threading.Event(), tick)
-    return tally.summary(seconds, expiring=sum(len(worker.expiring) for worker in team))
+    seconds = run_workers(plan, kinds, make, stop, lambda: tally.count("changes"), progress)
+    counts = {name: tally.count(name) for name in ("changes", "refused", "cancelled", "retries")}
+    expiring = sum(len(worker.expiring) for worker in team)
+    return ItemsSummary(seconds=seconds, expiring=expiring, by_kind=tally.by_kind(), **counts)
 
 
 class _Table:
@@ -243,7 +200,7 @@ class _Table:
 class _ItemsWorker(Worker):
     """One client, the items that all workers change, and its own share of the others."""
 
-    def __init__(self, share: Share, client: Any, table: _Table, tally: ItemsTally) -> None:
+    def __init__(self, share: Share, client: Any, table: _Table, tally: Tally) -> None:
         super().__init__(share)
         self._client = client
         self._table = table.name
@@ -446,14 +403,7 @@ class _ItemsWorker(Worker):
         return self._retry(getattr(self._client, operation), TableName=self._table, **request)
 
     def _retry(self, call: Callable[..., Any], **request: Any) -> Any:
-        attempts = Retrying(
-            retry=retry_if_exception(_collided),
-            wait=wait_random(0, 0.1),
-            stop=stop_any(stop_after_attempt(_ATTEMPTS), stop_when_event_set(self.share.stop)),
-            before_sleep=lambda state: self._tally.add("retries"),
-            reraise=True,
-        )
-        return attempts(call, **request)
+        return self.patiently(self._tally, _collided)(call, **request)
 
     def _read(self, key: Key) -> Item:
         item: Item = self._call("get_item", Key=key, ConsistentRead=True)["Item"]
