@@ -293,9 +293,10 @@ class _ItemsWorker(Worker):
         self._set(self._existing(), dict.fromkeys(self._rng.sample(names, min(4, len(names)))))
 
     def _change_type(self) -> None:
-        key, name = self._existing(), self._rng.choice(self._make.unnamed)
-        was = self._read(key).get(name, {})
-        self._set(key, {name: self._make.values.any([type_ for type_ in TYPES if type_ not in was])})
+        key = self._existing()
+        item = self._read(key)
+        name = self._rng.choice([name for name in self._make.unnamed if name in item] or self._make.unnamed)
+        self._set(key, {name: self._make.values.any([type_ for type_ in TYPES if type_ not in item.get(name, {})])})
 
     # --- Several items ---
 
