@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from headwater.errors import UserError
+from rig.emulator.watched import Watched
 from rig.local_aws.without_effect import ANY_TYPE, PROPERTIES
 
 
@@ -19,49 +20,25 @@ class Made:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Properties(dict[str, Any]):
+class Properties(Watched):
     """The properties that a template gives a resource, nested ones too. Those that are never read are told; whoever
     walks through all of them has read each."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__({name: _watched(value) for name, value in values.items()})
-        self._read: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self._read.add(name)
-        return super().__getitem__(name)
-
-    def __iter__(self) -> Iterator[str]:
-        self._read.update(super().keys())
-        return super().__iter__()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """As a dict's."""
-        self._read.add(name)
-        return super().get(name, default)
-
-    def keys(self) -> Any:
-        """As a dict's."""
-        self._read.update(super().keys())
-        return super().keys()
-
-    def items(self) -> Any:
-        """As a dict's."""
-        self._read.update(super().keys())
-        return super().items()
 
     def heed(self) -> None:
         """Take all of them for read."""
         for value in self.values():
             for inner in _within(value):
                 inner.heed()
-        self._read.update(super().keys())
+        self.seen.update(dict.keys(self))
 
     def unread(self) -> set[str]:
         """The names of those that were not looked at: ``Outer.Inner`` for one within another, or in a list of it."""
-        names = super().keys() - self._read
-        for name in super().keys() & self._read:
-            for inner in _within(super().__getitem__(name)):
+        names = dict.keys(self) - self.seen
+        for name in dict.keys(self) & self.seen:
+            for inner in _within(dict.__getitem__(self, name)):
                 names |= {f"{name}.{left}" for left in inner.unread()}
         return names
 
