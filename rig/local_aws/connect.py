@@ -20,7 +20,7 @@ from typing import Any
 from headwater.errors import UserError
 from rig.local.connect import ConnectWorker
 from rig.local_aws import stream
-from rig.local_aws.api import Api, ApiError
+from rig.local_aws.api import Api, ApiError, now
 from rig.local_aws.cloudwatch import Measured
 from rig.local_aws.log_delivery import LogDelivery
 from rig.local_aws.resources import Made, Properties, ResourceType, refuse_unread
@@ -183,7 +183,7 @@ class Connectors:
                 raise ApiError("ConflictException", f"There is a connector {name} already")
             number = next(self._numbers)
             arn = f"{self._arn('connector', name)[:-2]}/{number}"
-            connector = _Connector(arn, f"{name}-{number}", definition, request.get("tags", {}), _now())
+            connector = _Connector(arn, f"{name}-{number}", definition, request.get("tags", {}), now())
             self._connectors[arn] = connector
         self._work.submit(self._bring_up, connector)
         return {"connectorArn": arn, "connectorName": name, "connectorState": connector.state}
@@ -358,13 +358,13 @@ class Connectors:
             "connectorOperationArn": arn,
             "connectorOperationType": kind,
             "connectorOperationState": state,
-            "creationTime": _now(),
+            "creationTime": now(),
         }
         connector.operations.append(operation)
         return operation
 
     def _end(self, operation: dict[str, Any], state: str) -> None:
-        operation["endTime"] = _now()
+        operation["endTime"] = now()
         operation["connectorOperationState"] = state
 
     def _describe(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -453,7 +453,3 @@ class _WorkerConfiguration(ResourceType[Connectors]):
 
     def delete(self, physical_id: str, properties: Properties) -> None:
         self.service.remove_configuration(physical_id)
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from headwater.errors import UserError
 from headwater.log_files import tail
 from rig.local.processes import Process
-from rig.local_aws.api import Api, ApiError
+from rig.local_aws.api import Api, ApiError, now
 from rig.local_aws.node import Node
 from rig.local_aws.resources import Made, Properties, ResourceType
 from rig.local_aws.surroundings import Surroundings
@@ -225,7 +225,7 @@ class Clusters:
             action = asked.get("ActionOnFailure", "TERMINATE_CLUSTER")
             if action != "CONTINUE":
                 raise ApiError("ValidationException", f"ActionOnFailure: found {action}, expected CONTINUE here.")
-            added.append(_Step(f"s-{_random(13)}", asked["Name"], action, jar["Jar"], list(jar["Args"]), _now()))
+            added.append(_Step(f"s-{_random(13)}", asked["Name"], action, jar["Jar"], list(jar["Args"]), now()))
         with self._lock:
             for step in added:
                 cluster.steps.append(step)
@@ -273,7 +273,7 @@ class Clusters:
             with self._lock:
                 if step.state != "PENDING":
                     continue
-                step.state, step.started = "RUNNING", _now()
+                step.state, step.started = "RUNNING", now()
             try:
                 status = self._run(cluster, step)
             except Exception as error:
@@ -315,7 +315,7 @@ class Clusters:
             s3.put_object(Bucket=place.netloc, Key=f"{place.path.lstrip('/')}/{name}.gz", Body=body)
 
     def _settle(self, cluster: _Cluster, step: _Step, state: str) -> None:
-        step.process, step.state, step.ended = None, state, _now()
+        step.process, step.state, step.ended = None, state, now()
         self._tell("EMR Step Status Change", cluster, step=step)
 
     def _tell(self, kind: str, cluster: _Cluster, *, state: str = "", step: _Step | None = None) -> None:
@@ -375,7 +375,3 @@ def last_said(folder: Path) -> str:
 
 def _random(length: int) -> str:
     return "".join(secrets.choice(_ID) for _ in range(length))
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)

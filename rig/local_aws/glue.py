@@ -21,7 +21,7 @@ from headwater.log_files import tail
 from headwater.packaging import wheels
 from rig.local import spark
 from rig.local.processes import Process
-from rig.local_aws.api import Api, ApiError
+from rig.local_aws.api import Api, ApiError, now
 from rig.local_aws.log_delivery import LogDelivery
 from rig.local_aws.node import Node
 from rig.local_aws.resources import Made, Properties, ResourceType
@@ -49,7 +49,7 @@ class _Run:
 
     def described(self) -> dict[str, Any]:
         """As GetJobRun describes it."""
-        until = self.ended or _now()
+        until = self.ended or now()
         return {
             "Id": self.id,
             "JobName": self.job,
@@ -123,7 +123,7 @@ class Jobs:
             if alive >= definition["MaxConcurrentRuns"]:
                 raise ApiError("ConcurrentRunsExceededException", f"Concurrent runs exceeded for {name}")
             id_ = f"jr_{uuid4().hex}"
-            run = _Run(id_, name, _now(), self._folder / name / id_)
+            run = _Run(id_, name, now(), self._folder / name / id_)
             runs.append(run)
         arguments = {**definition["DefaultArguments"], **request.get("Arguments", {})}
         thread = threading.Thread(target=self._run, args=(run, definition, arguments), name=id_)
@@ -137,7 +137,7 @@ class Jobs:
         except Exception as error:
             run.message, status = str(error), 1
         with self._lock:
-            run.process, run.ended = None, _now()
+            run.process, run.ended = None, now()
             stopped = run.state == "STOPPING"
             run.state = "STOPPED" if stopped else "FAILED" if status else "SUCCEEDED"
         detail = {"jobName": run.job, "jobRunId": run.id, "state": run.state, "severity": "INFO", "message": ""}
@@ -251,7 +251,3 @@ class _Job(ResourceType[Jobs]):
 
     def delete(self, physical_id: str, properties: Properties) -> None:
         self.service.remove(physical_id)
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
