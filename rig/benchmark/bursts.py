@@ -22,10 +22,12 @@ from headwater.folder_lock import claimed_empty
 from headwater.paths import CONTRACTS, RUN
 from headwater.waiting import wait_until
 from rig.benchmark import change_log
-from rig.benchmark.pipeline import landed_end, load_orders
+from rig.benchmark.pipeline import landed_end
 from rig.demo.freshness import PublishedInstants
 from rig.demo.waterfall import PassedS3, passed_s3
+from rig.demo.workloads import SEED
 from rig.local.pipeline import DATABASE, Pipeline
+from rig.samples.loading import load_generated
 
 _ORDERS = "orders"
 _ONE = "order_id = (SELECT min(order_id) FROM northwind.orders WHERE order_date IS NOT NULL)"
@@ -67,7 +69,7 @@ def run(announce: Announce, folder: Path = RUN / "bursts") -> UnitCosts:
 
 def _of_orders(announce: Announce, folder: Path) -> dict[str, float]:
     with Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
-        pipeline.start(announce, partial(load_orders, scale=1))
+        pipeline.start(announce, partial(load_generated, scale=1, seed=SEED))
         pipeline.drain()
         s3 = pipeline.aws.client("s3")
         watch = PublishedInstants(s3, pipeline.lake().uri, pipeline.contracts)

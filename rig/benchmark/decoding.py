@@ -31,7 +31,7 @@ from headwater.lake.decoding.usual_items import StreamedRecord, UsualItems
 from headwater.paths import CONTRACTS
 from rig.local import spark as local_spark
 from rig.local.relay import kinesis_data
-from rig.samples import accounts
+from rig.samples.items import ItemMaker
 
 # How many orders an account holds beside its other attributes: items of about 1, 5 and 11 KB. A record of a change
 # holds two.
@@ -97,7 +97,7 @@ def _measure(spark: SparkSession, orders: int, count: int, rounds: int, warming:
     records: list[StreamedRecord] = [
         (data, f"{number}", f"s/{number}") for number, data in enumerate(changes(contract, orders, count, _SEED))
     ]
-    usual, deserializer = UsualItems(spark, contract, 1, "", accounts.TABLE, None), _Deserializer()
+    usual, deserializer = UsualItems(spark, contract, 1, "", contract.source.table, None), _Deserializer()
     identity = Identity(contract)
 
     def decode() -> HeldBatch:
@@ -153,8 +153,9 @@ def changes(contract: Contract, orders: int, count: int, seed: int) -> list[byte
 
 
 def _change(contract: Contract, number: int, orders: int, rng: random.Random) -> str:
-    key = accounts.key_of(number)
-    item = {**accounts.AccountMaker(rng).item(key), "orders": {"L": [_order(rng) for _ in range(orders)]}}
+    make = ItemMaker(contract, rng)
+    key = make.key(number)
+    item = {**make.item(key), "orders": {"L": [_order(rng) for _ in range(orders)]}}
     old = _named(contract, item)
     new = {**old, "balance": {"N": str(rng.randrange(10**6))}, "version": {"N": str(rng.randrange(10**12))}}
     kind = rng.random()
@@ -165,23 +166,30 @@ def _change(contract: Contract, number: int, orders: int, rng: random.Random) ->
         "eventName": event,
         "dynamodb": {"Keys": key, **images[event], "SizeBytes": 0},
     }
-    return kinesis_data(record, accounts.TABLE, _MICROS + number)
+    return kinesis_data(record, contract.source.table, _MICROS + number)
 
 
 def _named(contract: Contract, item: Mapping[str, Any]) -> dict[str, Any]:
     """What the contract names of an item, without nulls: the rest would be kept as DynamoDB's JSON."""
-    types = {column.path[0]: column.type for column in contract.columns}
-    paths = {column.path[0]: column.path[1] for column in contract.columns if len(column.path) > 1}
-    named = {}
-    for name, value in item.items():
-        members = [field for field, _ in types[name].fields] if name in types else []
-        members = [paths[name]] if name in paths else members
-        if name not in types or "NULL" in value:
+    named: dict[str, Any] = {}
+    for column in contract.columns:
+        name, *inside = column.path
+        if name not in item or "NULL" in item[name]:
             continue
-        if members:
-            value = {"M": {member: value["M"][member] for member in members if member in value["M"]}}
-        named[name] = value
+        if inside:
+            named[name] = {"M": {member: item[name]["M"][member] for member in inside if member in item[name]["M"]}}
+        else:
+            named[name] = _fitting(column.type, item[name])
     return named
+
+
+def _fitting(type_: Type, value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A value with only those members that the lake's type has."""
+    if type_.kind == "struct":
+        return {"M": {name: _fitting(field, value["M"][name]) for name, field in type_.fields if name in value["M"]}}
+    if type_.element is not None and "L" in value:
+        return {"L": [_fitting(type_.element, each) for each in value["L"]]}
+    return value
 
 
 def _order(rng: random.Random) -> dict[str, Any]:

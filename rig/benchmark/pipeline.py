@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import psycopg
 
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
@@ -19,11 +16,10 @@ from rig.demo.freshness import PublishedInstants
 from rig.demo.memory import MemoryWatch
 from rig.demo.report import Freshness
 from rig.demo.waterfall import passed_s3
+from rig.demo.workloads import SEED
 from rig.local.pipeline import DATABASE, Pipeline
-from rig.samples import orders
-from rig.samples.loading import load_folder
+from rig.samples.loading import load_generated
 
-SEED = 1996
 _DRAIN_MEMORY = "3g"  # one commit takes in everything that has landed
 _BACKLOG_UPDATES = 10  # of every order, while no writer runs
 _SAMPLE_SECONDS = 2.0
@@ -62,7 +58,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
         with announce(f"Creating and loading a database of {scale:g} times Northwind's size"):
             pipeline.start_source()
             with pipeline.postgres.connect(DATABASE) as owner:
-                load_orders(owner, scale)
+                load_generated(owner, scale, SEED)
         with announce("Landing a snapshot and an update of every order"):
             pipeline.start_stream()
             pipeline.start_connect()
@@ -143,13 +139,6 @@ def _update_all(pipeline: Pipeline) -> None:
     with pipeline.application() as application:
         application.execute("UPDATE northwind.orders SET freight = freight + 1")
     _await_landed(pipeline)
-
-
-def load_orders(owner: psycopg.Connection, scale: float) -> None:
-    """Load an order database of ``scale`` times Northwind's size."""
-    with tempfile.TemporaryDirectory() as data:
-        orders.generate(scale, SEED, Path(data))
-        load_folder(owner, Path(data))
 
 
 def landed_end(pipeline: Pipeline, source: str) -> int:

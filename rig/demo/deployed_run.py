@@ -28,7 +28,7 @@ from headwater.waiting import StuckError, wait_until
 from rig import fixed_loop
 from rig.demo import report, workloads
 from rig.demo.deployment import LocalDeployment
-from rig.demo.freshness import PublishedInstants, changed_rows
+from rig.demo.freshness import PublishedInstants
 from rig.demo.memory import MemoryWatch
 from rig.demo.run import Phases, pipeline_run
 from rig.demo.sources import (
@@ -42,7 +42,7 @@ from rig.demo.sources import (
     say_contents,
     sources_of,
 )
-from rig.demo.waterfall import passed_s3
+from rig.demo.waterfall import Passed, passed_kinesis, passed_s3
 from rig.demo.workloads import SEED, LiveWorkload, await_all
 from rig.local_aws.checkout import Checkout
 from rig.samples.paced_workers import WorkloadProgress
@@ -114,29 +114,25 @@ def run(
             own, key_value = (of_database(contracts, database) for database in (POSTGRESQL, DYNAMODB))
         with phases.measure("report"), announce("Writing the report"), report.reported(output, say):
             topics = {contract.table: topic(contract) for contract in own}
-            s3 = deployment.account.client("s3")
-            changes = passed_s3(s3, deployment.landing, topics, instants, workload_began) if own else {}
-            # Where Glue's own source reads a stream, no commit tells how far.
-            items = changed_rows(deployment.lake, key_value, instants.seen.__getitem__, workload_began)
-            on_their_way = [(change.source, change.readable) for of_table in changes.values() for change in of_table]
-            worst = max(
-                (readable - at for at, readable in [*on_their_way, *items] if update.disturbs(at, readable)),
-                default=0.0,
-            )
-            undisturbed = {
-                table: [change for change in of_table if not update.disturbs(change.source, change.readable)]
-                for table, of_table in changes.items()
-            }
-            pipelines = []
+            streams = {contract.table: contract.source.table for contract in key_value}
+            changes: dict[str, Mapping[str, Sequence[Passed]]] = {}
             if own:
-                tables = [compared[each.table] for each in own]
-                pipelines.append(pipeline_run(RELATIONAL, tables, undisturbed, summaries[RELATIONAL]))
+                s3 = deployment.account.client("s3")
+                changes[RELATIONAL] = passed_s3(s3, deployment.landing, topics, instants, workload_began)
             if key_value:
-                rested = [readable - at for at, readable in items if not update.disturbs(at, readable)]
-                tables = [compared[each.table] for each in key_value]
-                pipelines.append(
-                    report.PipelineRun(KEY_VALUE, tables, report.Freshness.of(rested), summaries[KEY_VALUE])
+                kinesis = deployment.account.client("kinesis")
+                changes[KEY_VALUE] = passed_kinesis(kinesis, streams, instants, workload_began)
+            every = [change for of in changes.values() for of_table in of.values() for change in of_table]
+            worst = max((change.seconds for change in every if update.disturbs(change)), default=0.0)
+            pipelines = [
+                pipeline_run(
+                    name,
+                    [compared[table] for table in of],
+                    {table: [each for each in listed if not update.disturbs(each)] for table, listed in of.items()},
+                    summaries[name],
                 )
+                for name, of in changes.items()
+            ]
             report.build(
                 output,
                 report.DemoRun(
@@ -175,9 +171,9 @@ class _Update:
     began: float
     ended: float
 
-    def disturbs(self, at: float, readable: float) -> bool:
+    def disturbs(self, change: Passed) -> bool:
         """Whether a change was made, or on its way, while the update went on."""
-        return at <= self.ended and readable >= self.began
+        return change.source <= self.ended and change.readable >= self.began
 
 
 def _make_release(deployment: LocalDeployment) -> Checkout:

@@ -6,18 +6,15 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.contract.model import Contract
 from headwater.lake.base.progress import NOTED_AS, Progress
 from headwater.lake.base.s3_uri import split_uri
-from headwater.verify import Lake
 
 LOOK_SECONDS = 0.5
 """How often it is looked what is published."""
@@ -98,29 +95,3 @@ class PublishedInstants:
                     self.look()
         except Exception as error:  # whatever it is, who asks has to hear of it
             self._error = error
-
-
-Changed = tuple[float, float]
-"""When a row was changed in its source, and when that was readable in the lake, both in epoch seconds."""
-
-
-def changed_rows(
-    lake: Lake,
-    contracts: Iterable[Contract],
-    readable: Callable[[str], Mapping[str, float]],
-    since: float,
-) -> list[Changed]:
-    """The last change of every row, deleted ones too, that was changed after ``since``, in epoch seconds. ``readable``
-    gives when each instant of a table was readable."""
-    changed: list[Changed] = []
-    for contract in contracts:
-        readable_at = readable(contract.table)
-        for batch in lake.table(contract):
-            instants = batch.column("_hoodie_commit_time").to_pylist()
-            micros = pc.cast(batch.column("_source_ts"), pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-            changed += [
-                (micro / 1e6, readable_at[instant])
-                for instant, micro in zip(instants, micros, strict=True)
-                if micro / 1e6 >= since
-            ]
-    return changed

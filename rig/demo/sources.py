@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,8 @@ from rig.demo.waterfall import Passed, passed_kinesis, passed_s3
 from rig.demo.workloads import SEED, LiveWorkload
 from rig.local.key_value import WINDOW_SECONDS, KeyValuePipeline
 from rig.local.pipeline import Pipeline
-from rig.samples import dynamodb_tables, orders
-from rig.samples.loading import load_folder
+from rig.samples import dynamodb_tables
+from rig.samples.loading import load_folder, load_generated
 
 RELATIONAL, KEY_VALUE = "relational", "key_value"
 """The names of the pipelines in a report."""
@@ -136,16 +135,14 @@ def load(owner: psycopg.Connection, plan: DemoPlan) -> None:
     """Fill the empty order database with what a plan says."""
     if plan.data is not None:
         load_folder(owner, plan.data)
-        return
-    with tempfile.TemporaryDirectory() as generated:
-        orders.generate(plan.scale, SEED, Path(generated))
-        load_folder(owner, Path(generated))
+    else:
+        load_generated(owner, plan.scale, SEED)
 
 
 def fill(client: Any, contracts: Sequence[Contract], plan: DemoPlan) -> int:
-    """Put items into the empty DynamoDB tables of ``contracts``, as a plan says, and return how many there are.
-    ``client`` is boto3's."""
-    return sum(dynamodb_tables.fill(client, contract, plan.scale, SEED) for contract in contracts)
+    """Put items into the empty DynamoDB tables of ``contracts``, as many in all as a plan says, and return how many
+    there are. ``client`` is boto3's."""
+    return sum(dynamodb_tables.fill(client, contract, plan.scale / len(contracts), SEED) for contract in contracts)
 
 
 def lake_orders(lake: Lake, contracts: Sequence[Contract]) -> pa.Table | None:

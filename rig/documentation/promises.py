@@ -21,14 +21,9 @@ from headwater.yaml_files import END, convert, read_yaml
 
 LIST = REVIEWED / "promises.yaml"
 PAGE = ROOT / "docs" / "promises.md"
-RELIABILITY = ROOT / "docs" / "reliability.md"
-FEATURES = ROOT / "docs" / "features.md"
 UNIT, TEST, DRILLS = SUITES = ("unit", "test", "drills")
 """The targets of make that run the tests of promises, from the quickest to the slowest."""
 
-_PROMISING = ("what happens", "fault")
-_NO_TEST = "–"
-_TEST = re.compile(r"`(test_\w+)`")
 _INTRODUCTION = """# Promises and their tests
 This page lists each promise of [What you get](features.md) and of [What a source may do](reliability.md), with the test
 that guards it. The suite is the quickest target of make that runs the test. `make test` runs all of `make unit`. Of the
@@ -116,47 +111,7 @@ def page(promises: Promises) -> str:
     return _INTRODUCTION + header + rows + _MUTANTS + mutants
 
 
-def promised_rows() -> dict[str, set[str]]:
-    """Return the first cell of each row of docs/reliability.md that has a test, and the functions that it names."""
-    return {row[0]: set(_TEST.findall(row[-1])) for row in _rows(RELIABILITY) if row[-1] != _NO_TEST}
-
-
-def promised_features() -> list[str]:
-    """Return the promises of docs/features.md: each item of its lists."""
-    return [one_line(item) for item in re.findall(r"^- (.*(?:\n  .*)*)", FEATURES.read_text("utf-8"), re.MULTILINE)]
-
-
-def one_line(text: str) -> str:
-    """Return a text with one space in place of each line break and indentation."""
-    return re.sub(r"\s+", " ", text)
-
-
-def test_exists(test: str) -> bool:
-    """Whether the file of a test exists and has it."""
-    path, _, name = test.partition("::")
-    name = name.partition("[")[0]
-    file = ROOT / path
-    if not file.is_file():
-        return False
-    if file.suffix == ".java":
-        return re.search(rf"\bvoid {name}\(", file.read_text("utf-8")) is not None
-    return any(function.name == name.rpartition("::")[2] for function, _ in _functions(file))
-
-
-def _rows(page: Path) -> Iterator[list[str]]:
-    """The cells of each row of the tables about what happens, and about faults."""
-    promising = False
-    for line in page.read_text("utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
-        if not line.startswith("|") or line.startswith("|---"):
-            promising = promising and line.startswith("|")
-        elif cells[0] in _PROMISING:
-            promising = True
-        elif promising:
-            yield cells
-
-
-def _functions(file: Path) -> Iterator[tuple[ast.FunctionDef, list[ast.expr]]]:
+def functions(file: Path) -> Iterator[tuple[ast.FunctionDef, list[ast.expr]]]:
     """The functions of a file of tests, each with the file's ``pytestmark``, its class's decorators and its own."""
     module = _parsed(file.read_text("utf-8"))
     common: list[ast.expr] = []
@@ -182,7 +137,7 @@ def _marks(test: str) -> set[str]:
     if not path.endswith(".py"):
         return set()
     wanted = name.partition("[")[0].rpartition("::")[2]
-    marks = [mark for function, marks in _functions(ROOT / path) if function.name == wanted for mark in marks]
+    marks = [mark for function, marks in functions(ROOT / path) if function.name == wanted for mark in marks]
     return {name for mark in marks for name in re.findall(r"^pytest\.mark\.(\w+)", ast.unparse(mark))}
 
 

@@ -21,7 +21,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -38,6 +38,7 @@ from ministack import app
 from ministack.core import concurrency
 from ministack.services import eventbridge, kinesis, s3
 from ministack.services.cloudformation import custom_resource, engine, provisioners, stacks
+from watched import Watched
 
 VERSION = "1.5.33"
 HOOKS = (
@@ -95,46 +96,6 @@ _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _PART_SECONDS = 600
 
 Answer = tuple[int, dict[str, str], bytes]
-
-
-class Watched(dict[str, Any]):
-    """The properties of a resource, and which of them were looked at. Whoever walks through all has looked at each."""
-
-    def __init__(self, properties: Mapping[str, Any]) -> None:
-        super().__init__(properties)
-        self.seen: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.seen.add(name)
-        return super().__getitem__(name)
-
-    def __contains__(self, name: object) -> bool:
-        self.seen.add(str(name))
-        return super().__contains__(name)
-
-    def __iter__(self) -> Iterator[str]:
-        self.seen.update(super().keys())
-        return super().__iter__()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """As a dict's."""
-        self.seen.add(name)
-        return super().get(name, default)
-
-    def pop(self, name: str, *default: Any) -> Any:
-        """As a dict's."""
-        self.seen.add(name)
-        return super().pop(name, *default)
-
-    def keys(self) -> KeysView[str]:
-        """As a dict's."""
-        self.seen.update(super().keys())
-        return super().keys()
-
-    def items(self) -> ItemsView[str, Any]:
-        """As a dict's."""
-        self.seen.update(super().keys())
-        return super().items()
 
 
 class Parts:

@@ -118,11 +118,6 @@ class Broker(Part):
         with self._admin() as admin:
             admin.create_partitions({topic: partitions})
 
-    def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """Delete a partition's records before an offset, as retention does."""
-        with self._admin() as admin:
-            admin.delete_records({TopicPartition(topic, partition): offset})
-
     def ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """Return the next offset that will be written, by topic and partition."""
         with self._admin() as admin:
@@ -134,19 +129,6 @@ class Broker(Part):
             }
             found = admin.list_partition_offsets(asked)
         return {(at.topic, at.partition): end.offset for at, end in found.items()}
-
-    def assignments(self, group: str) -> list[set[tuple[str, int]]]:
-        """Return the partitions that each member of a consumer group has, as topic and number."""
-        with self._admin() as admin:
-            members = admin.describe_groups([group])[group]["members"]
-        return [
-            {
-                (assigned["topic"], number)
-                for assigned in member["member_assignment"]["assigned_partitions"]
-                for number in assigned["partitions"]
-            }
-            for member in members
-        ]
 
     def answers(self) -> bool:
         """Whether it answers within two seconds."""

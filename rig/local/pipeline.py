@@ -29,6 +29,7 @@ from headwater.errors import UserError
 from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS
 from headwater.lake.base.s3_uri import object_uri, split_uri
 from headwater.order_database import administration
+from headwater.order_database.queries import single_value
 from headwater.paths import CONFIG, CONTRACTS, ROOT
 from headwater.verify import Lake, PostgresqlSource, TableComparison, load_queries, s3_options, verify_tables
 from headwater.waiting import PATIENCE_SECONDS, wait_until
@@ -237,7 +238,7 @@ class Pipeline(ExitStack):
         """
         topics = connectors.table_topics(self.contracts, self.settings)
         with self.source() as owner:
-            now = _value(owner, "SELECT pg_current_wal_insert_lsn()")
+            now = single_value(owner, "SELECT pg_current_wal_insert_lsn()")
             # This makes an event after that position: a connector confirms what it has sent, and nothing in silence.
             owner.execute("UPDATE capture.heartbeat SET beat_at = clock_timestamp() WHERE id = 1")
             confirmed = (
@@ -247,11 +248,11 @@ class Pipeline(ExitStack):
 
             def all_confirmed() -> bool:
                 self.check()
-                return bool(_value(owner, confirmed, (now, connectors.SLOT)))
+                return bool(single_value(owner, confirmed, (now, connectors.SLOT)))
 
             def progress() -> dict[str, object]:
                 return {
-                    "confirmed": _value(owner, "SELECT max(confirmed_flush_lsn)::text FROM pg_replication_slots"),
+                    "confirmed": single_value(owner, "SELECT max(confirmed_flush_lsn)::text FROM pg_replication_slots"),
                     "records in Kafka": sum(self.broker.ends(topics).values()),
                 }
 
@@ -300,10 +301,6 @@ class Pipeline(ExitStack):
     def commits(self) -> list[dict[str, Any]]:
         """The writer's commits so far."""
         return self.events.commits()
-
-    def completion(self, table: str) -> dict[str, float]:
-        """When each instant of a lake table's timeline was readable at the latest, in epoch seconds."""
-        return self.events.completion(table)
 
     def lake(self) -> Lake:
         """The lake that the writer writes, to be read."""
@@ -378,18 +375,9 @@ class EventLog:
         """How far the writer is: the number of its commits, and its cursor."""
         return {"commits": len(self.commits()), "cursor": self.cursor()}
 
-    def completion(self, table: str) -> dict[str, float]:
-        """When each instant of a table's timeline was readable at the latest, in epoch seconds."""
-        return {event["instant"]: event["at"] for event in reversed(self._known()) if event["table"] == table}
-
     def _known(self) -> list[dict[str, Any]]:
         """Commits, and those that a restarted writer resumed from."""
         return [event for event in self.update() if event["event"] in ("commit", "resumed")]
-
-
-def _value(connection: psycopg.Connection, query: str, parameters: Sequence[Any] = ()) -> Any:
-    row = connection.execute(query.encode(), parameters).fetchone()
-    return None if row is None else row[0]
 
 
 def contract_address(contract: Contract) -> str:

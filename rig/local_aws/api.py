@@ -28,6 +28,11 @@ Operation = Callable[[dict[str, Any]], Mapping[str, Any] | None]
 """Takes an operation's arguments by the names of boto3, and returns its result by the same."""
 
 
+def now() -> dt.datetime:
+    """The time, as services tell when something happened."""
+    return dt.datetime.now(dt.UTC)
+
+
 class ApiError(Exception):
     """An error of a service: its ``code``, such as NotFoundException, and a message."""
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from rig.local_aws.resources import Made, Properties, ResourceType, refuse_unread
+from typing import Any
+
+from rig.local_aws.resources import Made, Properties, ResourceType
 from rig.local_aws.surroundings import Surroundings
 
 STATEMENT = "AWS::Athena::PreparedStatement"
 
 
-def types(surroundings: Surroundings) -> dict[str, ResourceType]:
+def types(surroundings: Surroundings) -> dict[str, ResourceType[Any]]:
     """The resource types, by their names."""
     return {STATEMENT: _PreparedStatements(surroundings)}
 
 
-class _PreparedStatements:
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
+class _PreparedStatements(ResourceType[Surroundings]):
+    kind = STATEMENT
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         """Keep a statement."""
         request = {key: properties[key] for key in ("StatementName", "WorkGroup", "QueryStatement", "Description")}
-        refuse_unread(STATEMENT, properties)
-        self._surroundings.client("athena").create_prepared_statement(**request)
+        self.service.client("athena").create_prepared_statement(**request)
         return Made(properties["StatementName"])
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
@@ -31,5 +31,5 @@ class _PreparedStatements:
 
     def delete(self, physical_id: str, properties: Properties) -> None:
         """Forget a statement."""
-        client = self._surroundings.client("athena")
+        client = self.service.client("athena")
         client.delete_prepared_statement(StatementName=physical_id, WorkGroup=properties["WorkGroup"])

@@ -219,7 +219,7 @@ class Alarms:
         self._closing.set()
         self._thread.join()
 
-    def types(self) -> dict[str, ResourceType]:
+    def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
         return {ALARM: _Alarm(self)}
 
@@ -345,15 +345,14 @@ def _periods(rule: Rule, series: Sequence[Mapping[int, float]], end: int) -> lis
     return periods
 
 
-class _Alarm:
-    def __init__(self, alarms: Alarms) -> None:
-        self._alarms = alarms
+class _Alarm(ResourceType[Alarms]):
+    kind = ALARM
 
-    def create(self, name: str, properties: Properties) -> Made:
-        return self._alarms.put(properties)
+    def make(self, name: str, properties: Properties) -> Made:
+        return self.service.put(properties)
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        return self._alarms.put(properties)
+        return self.service.put(properties)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._alarms.remove(physical_id)
+        self.service.remove(physical_id)

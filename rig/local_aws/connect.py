@@ -20,7 +20,7 @@ from typing import Any
 from headwater.errors import UserError
 from rig.local.connect import ConnectWorker
 from rig.local_aws import stream
-from rig.local_aws.api import Api, ApiError
+from rig.local_aws.api import Api, ApiError, now
 from rig.local_aws.cloudwatch import Measured
 from rig.local_aws.log_delivery import LogDelivery
 from rig.local_aws.resources import Made, Properties, ResourceType, refuse_unread
@@ -86,7 +86,7 @@ class Connectors:
             },
         )
 
-    def types(self) -> dict[str, ResourceType]:
+    def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
         return {CUSTOM_PLUGIN: _CustomPlugin(self), WORKER_CONFIGURATION: _WorkerConfiguration(self)}
 
@@ -183,7 +183,7 @@ class Connectors:
                 raise ApiError("ConflictException", f"There is a connector {name} already")
             number = next(self._numbers)
             arn = f"{self._arn('connector', name)[:-2]}/{number}"
-            connector = _Connector(arn, f"{name}-{number}", definition, request.get("tags", {}), _now())
+            connector = _Connector(arn, f"{name}-{number}", definition, request.get("tags", {}), now())
             self._connectors[arn] = connector
         self._work.submit(self._bring_up, connector)
         return {"connectorArn": arn, "connectorName": name, "connectorState": connector.state}
@@ -358,13 +358,13 @@ class Connectors:
             "connectorOperationArn": arn,
             "connectorOperationType": kind,
             "connectorOperationState": state,
-            "creationTime": _now(),
+            "creationTime": now(),
         }
         connector.operations.append(operation)
         return operation
 
     def _end(self, operation: dict[str, Any], state: str) -> None:
-        operation["endTime"] = _now()
+        operation["endTime"] = now()
         operation["connectorOperationState"] = state
 
     def _describe(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -423,43 +423,33 @@ class Connectors:
         self._find(request["resourceArn"]).tags.update(request["tags"])
 
 
-class _CustomPlugin:
-    def __init__(self, connectors: Connectors) -> None:
-        self._connectors = connectors
+class _CustomPlugin(ResourceType[Connectors]):
+    kind = CUSTOM_PLUGIN
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         if properties["ContentType"] != "ZIP":
             raise UserError(f"ContentType: found {properties['ContentType']}, expected ZIP")
         location = properties["Location"]["S3Location"]
-        made = self._connectors.add_plugin(
+        return self.service.add_plugin(
             properties["Name"], location["BucketArn"].rpartition(":")[2], location["FileKey"]
         )
-        refuse_unread(CUSTOM_PLUGIN, properties)
-        return made
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         return Made(physical_id) if dict(former) == dict(properties) else self.create("", properties)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._connectors.remove_plugin(physical_id)
+        self.service.remove_plugin(physical_id)
 
 
-class _WorkerConfiguration:
-    def __init__(self, connectors: Connectors) -> None:
-        self._connectors = connectors
+class _WorkerConfiguration(ResourceType[Connectors]):
+    kind = WORKER_CONFIGURATION
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         content = base64.b64decode(properties["PropertiesFileContent"], validate=True).decode()
-        made = self._connectors.add_configuration(properties["Name"], content)
-        refuse_unread(WORKER_CONFIGURATION, properties)
-        return made
+        return self.service.add_configuration(properties["Name"], content)
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         return Made(physical_id) if dict(former) == dict(properties) else self.create("", properties)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._connectors.remove_configuration(physical_id)
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
+        self.service.remove_configuration(physical_id)

@@ -19,7 +19,7 @@ from rig.local.tls_front import TlsFront
 from rig.local_aws.api import Api
 from rig.local_aws.cloudwatch import Measured
 from rig.local_aws.data_api import DataApi
-from rig.local_aws.resources import Made, Properties, ResourceType, changed, refuse_unread
+from rig.local_aws.resources import Made, Properties, ResourceType
 from rig.local_aws.surroundings import Surroundings
 
 CLUSTER = "AWS::RDS::DBCluster"
@@ -80,7 +80,7 @@ class Clusters:
         self._servers: dict[str, _Server] = {}
         self.api = Api("rds-data", DataApi(self._connect, self._grant_replication).operations())
 
-    def types(self) -> dict[str, ResourceType]:
+    def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
         return {
             CLUSTER: _Cluster(self),
@@ -168,63 +168,41 @@ class Clusters:
         return value
 
 
-class _Cluster:
-    def __init__(self, clusters: Clusters) -> None:
-        self._clusters = clusters
+class _Cluster(ResourceType[Clusters]):
+    kind = CLUSTER
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         if not properties["Engine"].endswith("postgresql"):
             raise UserError(f"Engine: found {properties['Engine']}, expected aurora-postgresql")
         # The packaged PostgreSQL is of the same major version.
         if properties["EngineVersion"].partition(".")[0] != "16":
             raise UserError(f"EngineVersion: found {properties['EngineVersion']}, expected one of PostgreSQL 16")
-        made = self._clusters.start(properties["DBClusterIdentifier"], properties)
-        refuse_unread(CLUSTER, properties)
-        return made
-
-    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        refused = changed(CLUSTER, former, properties)
-        if refused:
-            raise UserError(f"{CLUSTER}: {', '.join(refused)} cannot be changed here")
-        return Made(physical_id)
+        return self.service.start(properties["DBClusterIdentifier"], properties)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._clusters.stop(physical_id)
+        self.service.stop(physical_id)
 
 
-class _ParameterGroup:
-    def __init__(self, groups: dict[str, dict[str, str]]) -> None:
-        self._groups = groups
+class _ParameterGroup(ResourceType[dict[str, dict[str, str]]]):
+    kind = PARAMETER_GROUP
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         group = name.lower()
-        self._groups[group] = dict(properties["Parameters"])
-        refuse_unread(PARAMETER_GROUP, properties)
+        self.service[group] = dict(properties["Parameters"])
         return Made(group, {"DBClusterParameterGroupName": group})
 
-    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        refused = changed(PARAMETER_GROUP, former, properties)
-        if refused:
-            raise UserError(f"{PARAMETER_GROUP}: {', '.join(refused)} cannot be changed here")
-        return Made(physical_id)
-
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._groups.pop(physical_id, None)
+        self.service.pop(physical_id, None)
 
 
-class _SecretAttachment:
-    def __init__(self, clusters: Clusters) -> None:
-        self._clusters = clusters
+class _SecretAttachment(ResourceType[Clusters]):
+    kind = SECRET_ATTACHMENT
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         if properties["TargetType"] != CLUSTER:
             raise UserError(f"TargetType: found {properties['TargetType']}, expected {CLUSTER}")
-        self._clusters.attach(properties["SecretId"], properties["TargetId"])
-        refuse_unread(SECRET_ATTACHMENT, properties)
+        self.service.attach(properties["SecretId"], properties["TargetId"])
         return Made(properties["SecretId"])
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         return self.create(physical_id, properties)
-
-    def delete(self, physical_id: str, properties: Properties) -> None:
-        pass

@@ -13,7 +13,7 @@ from rig.local.dynamodb_local import DynamoDbLocal
 from rig.local.relay import Relay
 from rig.local_aws.api import ApiError, Forwarded
 from rig.local_aws.cloudwatch import Measured
-from rig.local_aws.resources import Made, Properties, ResourceType, changed, refuse_unread
+from rig.local_aws.resources import Made, Properties, ResourceType
 from rig.local_aws.surroundings import Surroundings
 
 TABLE = "AWS::DynamoDB::GlobalTable"
@@ -41,7 +41,7 @@ class Tables:
             "dynamodb", lambda: self.server().endpoint, own, surroundings.credentials, surroundings.region
         )
 
-    def types(self) -> dict[str, ResourceType]:
+    def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
         return {TABLE: _Table(self)}
 
@@ -171,11 +171,10 @@ def _unknown(table: str) -> ApiError:
     return ApiError("ResourceNotFoundException", f"Requested resource not found: Table: {table} not found")
 
 
-class _Table:
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
+class _Table(ResourceType[Tables]):
+    kind = TABLE
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         (replica,) = properties["Replicas"]
         stream = replica["KinesisStreamSpecification"]
         precision = stream.get("ApproximateCreationDateTimePrecision")
@@ -183,21 +182,14 @@ class _Table:
             raise UserError(f"ApproximateCreationDateTimePrecision: found {precision}, expected MICROSECOND")
         expiry = properties.get("TimeToLiveSpecification")
         names = ("AttributeDefinitions", "BillingMode", "KeySchema")
-        made = self._tables.create(
+        made = self.service.create(
             properties["TableName"],
             {part: properties[part] for part in names},
             expiry["AttributeName"] if expiry and expiry["Enabled"] else None,
             stream["StreamArn"],
         )
         replica["Region"]
-        refuse_unread(TABLE, properties)
         return made
 
-    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        refused = changed(TABLE, former, properties)
-        if refused:
-            raise UserError(f"{TABLE}: {', '.join(refused)} cannot be changed here")
-        return Made(physical_id)
-
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._tables.delete(physical_id)
+        self.service.delete(physical_id)

@@ -24,9 +24,9 @@ from urllib.parse import urlsplit
 from headwater.errors import UserError
 from headwater.log_files import tail
 from rig.local.processes import Process
-from rig.local_aws.api import Api, ApiError
+from rig.local_aws.api import Api, ApiError, now
 from rig.local_aws.node import Node
-from rig.local_aws.resources import Made, Properties, ResourceType, refuse_unread
+from rig.local_aws.resources import Made, Properties, ResourceType
 from rig.local_aws.surroundings import Surroundings
 from rig.local_aws.without_effect import PROPERTIES
 
@@ -113,7 +113,7 @@ class Clusters:
             model="emr",
         )
 
-    def types(self) -> dict[str, ResourceType]:
+    def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
         return {CLUSTER: _ClusterType(self)}
 
@@ -225,7 +225,7 @@ class Clusters:
             action = asked.get("ActionOnFailure", "TERMINATE_CLUSTER")
             if action != "CONTINUE":
                 raise ApiError("ValidationException", f"ActionOnFailure: found {action}, expected CONTINUE here.")
-            added.append(_Step(f"s-{_random(13)}", asked["Name"], action, jar["Jar"], list(jar["Args"]), _now()))
+            added.append(_Step(f"s-{_random(13)}", asked["Name"], action, jar["Jar"], list(jar["Args"]), now()))
         with self._lock:
             for step in added:
                 cluster.steps.append(step)
@@ -273,7 +273,7 @@ class Clusters:
             with self._lock:
                 if step.state != "PENDING":
                     continue
-                step.state, step.started = "RUNNING", _now()
+                step.state, step.started = "RUNNING", now()
             try:
                 status = self._run(cluster, step)
             except Exception as error:
@@ -315,7 +315,7 @@ class Clusters:
             s3.put_object(Bucket=place.netloc, Key=f"{place.path.lstrip('/')}/{name}.gz", Body=body)
 
     def _settle(self, cluster: _Cluster, step: _Step, state: str) -> None:
-        step.process, step.state, step.ended = None, state, _now()
+        step.process, step.state, step.ended = None, state, now()
         self._tell("EMR Step Status Change", cluster, step=step)
 
     def _tell(self, kind: str, cluster: _Cluster, *, state: str = "", step: _Step | None = None) -> None:
@@ -326,16 +326,13 @@ class Clusters:
         self._surroundings.tell("aws.emr", kind, json.dumps(detail))
 
 
-class _ClusterType:
-    def __init__(self, clusters: Clusters) -> None:
-        self._clusters = clusters
+class _ClusterType(ResourceType[Clusters]):
+    kind = CLUSTER
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         if properties["StepConcurrencyLevel"] != 1:
             raise UserError(f"StepConcurrencyLevel: found {properties['StepConcurrencyLevel']}, expected 1")
-        made = self._clusters.start(properties)
-        refuse_unread(CLUSTER, properties)
-        return made
+        return self.service.start(properties)
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         # Whatever else changes, EMR makes another cluster, and CloudFormation deletes the former one.
@@ -343,11 +340,11 @@ class _ClusterType:
         differ = {name for name in {*former, *properties} if former.get(name) != properties.get(name)}
         if differ - kept:
             return self.create("", properties)
-        self._clusters.tag(physical_id, properties)
+        self.service.tag(physical_id, properties)
         return Made(physical_id)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._clusters.stop(physical_id)
+        self.service.stop(physical_id)
 
 
 def _configurations(listed: Sequence[Properties]) -> dict[str, dict[str, str]]:
@@ -378,7 +375,3 @@ def last_said(folder: Path) -> str:
 
 def _random(length: int) -> str:
     return "".join(secrets.choice(_ID) for _ in range(length))
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)

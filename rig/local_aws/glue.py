@@ -21,10 +21,10 @@ from headwater.log_files import tail
 from headwater.packaging import wheels
 from rig.local import spark
 from rig.local.processes import Process
-from rig.local_aws.api import Api, ApiError
+from rig.local_aws.api import Api, ApiError, now
 from rig.local_aws.log_delivery import LogDelivery
 from rig.local_aws.node import Node
-from rig.local_aws.resources import Made, Properties, ResourceType, refuse_unread
+from rig.local_aws.resources import Made, Properties, ResourceType
 from rig.local_aws.surroundings import Surroundings
 
 JOB = "AWS::Glue::Job"
@@ -49,7 +49,7 @@ class _Run:
 
     def described(self) -> dict[str, Any]:
         """As GetJobRun describes it."""
-        until = self.ended or _now()
+        until = self.ended or now()
         return {
             "Id": self.id,
             "JobName": self.job,
@@ -81,7 +81,7 @@ class Jobs:
             },
         )
 
-    def types(self) -> dict[str, ResourceType]:
+    def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
         return {JOB: _Job(self)}
 
@@ -123,7 +123,7 @@ class Jobs:
             if alive >= definition["MaxConcurrentRuns"]:
                 raise ApiError("ConcurrentRunsExceededException", f"Concurrent runs exceeded for {name}")
             id_ = f"jr_{uuid4().hex}"
-            run = _Run(id_, name, _now(), self._folder / name / id_)
+            run = _Run(id_, name, now(), self._folder / name / id_)
             runs.append(run)
         arguments = {**definition["DefaultArguments"], **request.get("Arguments", {})}
         thread = threading.Thread(target=self._run, args=(run, definition, arguments), name=id_)
@@ -137,7 +137,7 @@ class Jobs:
         except Exception as error:
             run.message, status = str(error), 1
         with self._lock:
-            run.process, run.ended = None, _now()
+            run.process, run.ended = None, now()
             stopped = run.state == "STOPPING"
             run.state = "STOPPED" if stopped else "FAILED" if status else "SUCCEEDED"
         detail = {"jobName": run.job, "jobRunId": run.id, "state": run.state, "severity": "INFO", "message": ""}
@@ -225,11 +225,10 @@ class Jobs:
         return {"JobRuns": [run.described() for run in reversed(self._find(request["JobName"]))]}
 
 
-class _Job:
-    def __init__(self, jobs: Jobs) -> None:
-        self._jobs = jobs
+class _Job(ResourceType[Jobs]):
+    kind = JOB
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         if properties["Command"]["Name"] != "gluestreaming":
             raise UserError(f"Command.Name: found {properties['Command']['Name']}, expected gluestreaming")
         if properties["Command"]["PythonVersion"] != "3":
@@ -244,16 +243,11 @@ class _Job:
             "ScriptLocation": properties["Command"]["ScriptLocation"],
             **{name: properties[name] for name in ("Role", "SecurityConfiguration", "WorkerType")},
         }
-        self._jobs.define(properties["Name"], definition)
-        refuse_unread(JOB, properties)
+        self.service.define(properties["Name"], definition)
         return Made(properties["Name"])
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         return self.create("", properties)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._jobs.remove(physical_id)
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
+        self.service.remove(physical_id)

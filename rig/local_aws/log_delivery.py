@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 _EVERY_SECONDS = 0.5
@@ -36,9 +35,7 @@ class LogDelivery:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 

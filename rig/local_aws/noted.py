@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 from rig.local_aws.resources import Made, Properties, ResourceType
-from rig.local_aws.without_effect import TYPES
+from rig.local_aws.without_effect import ANY_TYPE, TYPES
 
 MakeNote = Callable[[str, Properties], Made]
 """What CloudFormation hears of a resource, by its name and properties."""
 
 
-@dataclass(frozen=True)
-class Noted:
+class Noted(ResourceType[MakeNote]):
     """A type whose resources are noted."""
 
-    made: MakeNote
+    kind = ANY_TYPE
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         """Note the resource."""
-        return self.made(name, properties)
+        properties.heed()
+        return self.service(name, properties)
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         """Note what changed."""
-        return self.made(physical_id, properties)
-
-    def delete(self, physical_id: str, properties: Properties) -> None:
-        """Forget the resource."""
+        return self.create(physical_id, properties)
 
 
 _ATTRIBUTES: dict[str, MakeNote] = {
@@ -47,6 +44,6 @@ _ATTRIBUTES: dict[str, MakeNote] = {
 }
 
 
-def types() -> dict[str, ResourceType]:
+def types() -> dict[str, ResourceType[Any]]:
     """The resource types, by their names."""
     return {kind: Noted(_ATTRIBUTES.get(kind, lambda name, properties: Made(name))) for kind in TYPES}

@@ -36,7 +36,7 @@ class PartsServer:
     def __init__(
         self,
         surroundings: Surroundings,
-        types: Mapping[str, ResourceType],
+        types: Mapping[str, ResourceType[Any]],
         apis: Iterable[Api | Forwarded],
     ) -> None:
         self._surroundings = surroundings

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 from headwater.errors import UserError
+from rig.emulator.watched import Watched
 from rig.local_aws.without_effect import ANY_TYPE, PROPERTIES
 
 
@@ -18,49 +20,25 @@ class Made:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Properties(dict[str, Any]):
+class Properties(Watched):
     """The properties that a template gives a resource, nested ones too. Those that are never read are told; whoever
     walks through all of them has read each."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__({name: _watched(value) for name, value in values.items()})
-        self._read: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self._read.add(name)
-        return super().__getitem__(name)
-
-    def __iter__(self) -> Iterator[str]:
-        self._read.update(super().keys())
-        return super().__iter__()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """As a dict's."""
-        self._read.add(name)
-        return super().get(name, default)
-
-    def keys(self) -> Any:
-        """As a dict's."""
-        self._read.update(super().keys())
-        return super().keys()
-
-    def items(self) -> Any:
-        """As a dict's."""
-        self._read.update(super().keys())
-        return super().items()
 
     def heed(self) -> None:
         """Take all of them for read."""
         for value in self.values():
             for inner in _within(value):
                 inner.heed()
-        self._read.update(super().keys())
+        self.seen.update(dict.keys(self))
 
     def unread(self) -> set[str]:
         """The names of those that were not looked at: ``Outer.Inner`` for one within another, or in a list of it."""
-        names = super().keys() - self._read
-        for name in super().keys() & self._read:
-            for inner in _within(super().__getitem__(name)):
+        names = dict.keys(self) - self.seen
+        for name in dict.keys(self) & self.seen:
+            for inner in _within(dict.__getitem__(self, name)):
                 names |= {f"{name}.{left}" for left in inner.unread()}
         return names
 
@@ -75,18 +53,40 @@ def _within(value: Any) -> list[Properties]:
     return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, Properties)]
 
 
-class ResourceType(Protocol):
-    """How resources of one type are made. NotAnswered leaves one to the emulator; errors of any other kind fail the
-    deployment with their message."""
+Service = TypeVar("Service")
+
+
+class ResourceType(ABC, Generic[Service]):
+    """How a ``service`` of an account makes the resources of one type.
+
+    NotAnswered leaves one to the emulator. Errors of any other kind fail the deployment with their message."""
+
+    kind: str
+    """The type's name."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
 
     def create(self, name: str, properties: Properties) -> Made:
+        """Make a resource, as ``make`` does. Raises UserError if it has a property that nothing here heeds."""
+        made = self.make(name, properties)
+        refuse_unread(self.kind, properties)
+        return made
+
+    @abstractmethod
+    def make(self, name: str, properties: Properties) -> Made:
         """Make a resource. ``name`` is its stack's and its own in the template, unique in the account."""
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        """Give a resource other properties. Another ``physical_id`` replaces it."""
+        """Give a resource other properties. Another ``physical_id`` replaces it. Unless a type says otherwise, it
+        refuses a property that differs and has an effect."""
+        refused = changed(self.kind, former, properties)
+        if refused:
+            raise UserError(f"{self.kind}: {', '.join(refused)} cannot be changed here")
+        return Made(physical_id)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        """Remove a resource."""
+        """Remove a resource. Unless a type says otherwise, nothing of it is left to remove."""
 
 
 def changed(kind: str, former: Mapping[str, Any], properties: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from rig.local_aws.api import Api, ApiError
-from rig.local_aws.resources import Made, Properties, ResourceType, refuse_unread
+from rig.local_aws.resources import Made, Properties, ResourceType
 from rig.local_aws.surroundings import Surroundings
 
 SCHEDULE = "AWS::SecretsManager::RotationSchedule"
@@ -28,7 +28,7 @@ class Rotations:
         self._functions: dict[str, str] = {}
         self.api = Api("secretsmanager", {"RotateSecret": self._rotate})
 
-    def types(self) -> dict[str, ResourceType]:
+    def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
         return {SCHEDULE: _Schedule(self)}
 
@@ -81,18 +81,15 @@ class Rotations:
                 return
 
 
-class _Schedule:
-    def __init__(self, rotations: Rotations) -> None:
-        self._rotations = rotations
+class _Schedule(ResourceType[Rotations]):
+    kind = SCHEDULE
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         at_once = bool(properties.get("RotateImmediatelyOnUpdate", True))
-        arn = self._rotations.schedule(properties["SecretId"], properties["RotationLambdaARN"], at_once=at_once)
-        refuse_unread(SCHEDULE, properties)
-        return Made(arn)
+        return Made(self.service.schedule(properties["SecretId"], properties["RotationLambdaARN"], at_once=at_once))
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         return self.create("", properties)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._rotations.cancel(physical_id)
+        self.service.cancel(physical_id)

@@ -44,7 +44,7 @@ class Clusters:
         operations = {"GetBootstrapBrokers": self._bootstrap_brokers, "ListClustersV2": self._list_clusters}
         self.api = Api("kafka", operations)
 
-    def types(self) -> dict[str, ResourceType]:
+    def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
         return {CLUSTER: _Cluster(self), CONFIGURATION: _Configuration(self), TOPIC: _Topic(self)}
 
@@ -130,30 +130,21 @@ class Clusters:
         }
 
 
-class _Configuration:
-    def __init__(self, clusters: Clusters) -> None:
-        self._clusters = clusters
+class _Configuration(ResourceType[Clusters]):
+    kind = CONFIGURATION
 
-    def create(self, name: str, properties: Properties) -> Made:
-        made = self._clusters.configure(properties["Name"], properties["ServerProperties"])
-        refuse_unread(CONFIGURATION, properties)
-        return made
+    def make(self, name: str, properties: Properties) -> Made:
+        return self.service.configure(properties["Name"], properties["ServerProperties"])
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         return self.create(physical_id, properties)
 
-    def delete(self, physical_id: str, properties: Properties) -> None:
-        pass
 
+class _Cluster(ResourceType[Clusters]):
+    kind = CLUSTER
 
-class _Cluster:
-    def __init__(self, clusters: Clusters) -> None:
-        self._clusters = clusters
-
-    def create(self, name: str, properties: Properties) -> Made:
-        made = self._clusters.start(properties["ClusterName"], properties["ConfigurationInfo"])
-        refuse_unread(CLUSTER, properties)
-        return made
+    def make(self, name: str, properties: Properties) -> Made:
+        return self.service.start(properties["ClusterName"], properties["ConfigurationInfo"])
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         differ = changed(CLUSTER, former, properties)
@@ -161,22 +152,21 @@ class _Cluster:
         if refused:
             raise UserError(f"{CLUSTER}: {', '.join(refused)} cannot be changed here")
         if differ:
-            self._clusters.reconfigure(physical_id, properties["ConfigurationInfo"])
+            self.service.reconfigure(physical_id, properties["ConfigurationInfo"])
         return Made(physical_id, {"Arn": physical_id})
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._clusters.stop(physical_id)
+        self.service.stop(physical_id)
 
 
-class _Topic:
-    def __init__(self, clusters: Clusters) -> None:
-        self._clusters = clusters
+class _Topic(ResourceType[Clusters]):
+    kind = TOPIC
 
-    def create(self, name: str, properties: Properties) -> Made:
+    def make(self, name: str, properties: Properties) -> Made:
         topic, cluster, partitions = (properties[part] for part in ("TopicName", "ClusterArn", "PartitionCount"))
         config = json.loads(base64.b64decode(properties.get("Configs", "e30="), validate=True))
         refuse_unread(TOPIC, properties)
-        broker = self._clusters.broker(cluster)
+        broker = self.service.broker(cluster)
         if topic in broker.topics():
             raise UserError(f"{topic}: the cluster has a topic of that name already")
         broker.create_topics({topic: int(partitions)}, config)
@@ -190,11 +180,11 @@ class _Topic:
             raise UserError(f"{TOPIC}: {', '.join(differ)} cannot be changed here")
         if differ:
             cluster, topic = self._of(physical_id)
-            self._clusters.broker(cluster).add_partitions(topic, int(properties["PartitionCount"]))
+            self.service.broker(cluster).add_partitions(topic, int(properties["PartitionCount"]))
         return Made(physical_id, {"TopicArn": physical_id})
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        self._clusters.delete_topic(*self._of(physical_id))
+        self.service.delete_topic(*self._of(physical_id))
 
     def _of(self, physical_id: str) -> tuple[str, str]:
         """The ARN of a topic's cluster, and the topic's name."""

@@ -30,6 +30,7 @@ _DAYS = 366  # few months, so that a commit of the demo writes to few partitions
 _PARTITIONS = 4  # of a table that has no month to be partitioned by
 _KEYS_PER_PARTITION_KEY = 3
 _ABSENT, _NULL = 0.1, 0.05  # shares of the attributes that may be missing
+_UNNAMED = 0.2  # share of the maps that have a member that the contract does not name
 _LAST_INT = 2**31 - 1
 FAR_FUTURE = int(datetime(2099, 1, 1, tzinfo=UTC).timestamp())
 WORDS = ("north", "wind", "Ærø", "São", "東京", "Łódź", "fjord", "quay", "ship's", "naïve", "tide", "Ωmega")
@@ -45,10 +46,6 @@ class ValueMaker:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-
-    def free_form(self, count: int) -> Item:
-        """Return ``count`` attributes that no contract names, of any types."""
-        return {name: self.any() for name in self._rng.sample(FREE_FORM, count)}
 
     def any(self, types: Iterable[str] = TYPES, depth: int = 3) -> dict[str, Any]:
         """Return a value of one of some types, nested at most ``depth`` deep."""
@@ -145,8 +142,9 @@ class ItemMaker:
     """Makes items that fit a contract, by one source of random numbers."""
 
     def __init__(self, contract: Contract, rng: random.Random) -> None:
+        self.values = ValueMaker(rng)
         self._rng = rng
-        self._values = ValueMaker(rng)
+        self._contract = contract
         self._time_to_live = contract.source.time_to_live
         self._keys = [contract.column(name) for name in contract.key]
         attributes = _Attribute()
@@ -154,7 +152,7 @@ class ItemMaker:
             attributes.add(column, column.path)
         names = {column.path[0] for column in self._keys}
         self._attributes = {name: made for name, made in attributes.members.items() if name not in names}
-        self._free_form = [name for name in FREE_FORM if name not in attributes.members]
+        self.unnamed = [name for name in FREE_FORM if name not in attributes.members]
         # Every item has its partition attribute, unless a transform makes the partition: those without share one.
         self._partitioned = {
             contract.column(name).path[0] for name in contract.partition_by if not contract.column(name).transform
@@ -165,6 +163,17 @@ class ItemMaker:
         """The attributes beside the key that the contract names."""
         return list(self._attributes)
 
+    @property
+    def partitioning(self) -> list[str]:
+        """Of them, those that put an item into a partition of the lake table."""
+        names = [self._contract.column(name).path[0] for name in self._contract.partition_by]
+        return [name for name in self._attributes if name in names]
+
+    @property
+    def optional(self) -> list[str]:
+        """The attributes that an item may lack, those that the contract does not name too."""
+        return [*self.unnamed, *(name for name in self._attributes if name not in self._partitioned)]
+
     def key(self, number: int) -> Key:
         """Return the key of an item by its number. Where there is a sort key, some items share a partition key."""
         if len(self._keys) == 1:
@@ -173,16 +182,20 @@ class ItemMaker:
         group = number // _KEYS_PER_PARTITION_KEY
         return {partition.path[0]: _counted(partition, group), sort.path[0]: _counted(sort, number)}
 
-    def item(self, number: int) -> Item:
-        """Return the item of a number: another version of it each time."""
-        item = self.key(number)
+    def item(self, key: Key) -> Item:
+        """Return the item of a key: another version of it each time."""
+        item = dict(key)
         for name in self._attributes:
             value = self.attribute(name)
             if value is not None:
                 item[name] = value
-        for name in self._rng.sample(self._free_form, self._rng.randint(1, 3)):
-            item[name] = self._values.any()
-        return item | self.revision()
+        item |= self.free_form()
+        # A number of its own in each version of an item: no two are the same by chance.
+        return {**item, REVISION: {"N": str(self._rng.randrange(10**15))}}
+
+    def free_form(self) -> Item:
+        """Return some attributes that the contract does not name, of any types."""
+        return {name: self.values.any() for name in self._rng.sample(self.unnamed, self._rng.randint(1, 3))}
 
     def attribute(self, name: str) -> dict[str, Any] | None:
         """Return a value of an attribute that the contract names; None where the item is to lack it."""
@@ -194,10 +207,6 @@ class ItemMaker:
         if chance < _ABSENT:
             return None
         return {"NULL": True} if chance < _ABSENT + _NULL else value
-
-    def revision(self) -> Item:
-        """Return the attribute in which each version of an item differs from all others."""
-        return {REVISION: {"N": str(self._rng.randrange(10**15))}}
 
     def _one_of_few(self, type_: str, value: Any) -> Any:
         """Return one of a few values, for an attribute that the lake table is partitioned by."""
@@ -227,7 +236,7 @@ class ItemMaker:
 
     def _members(self, attribute: _Attribute) -> Item:
         members = {name: self._value(member) for name, member in attribute.members.items()}
-        return {"an unnamed one": self._values.any(depth=1), **members} if self._rng.random() < 0.3 else members
+        return {"an unnamed one": self.values.any(depth=1), **members} if self._rng.random() < _UNNAMED else members
 
     def _of_column(self, column: Column) -> dict[str, Any]:
         """Return a value that fits a column, or that its transform takes."""
@@ -236,11 +245,11 @@ class ItemMaker:
             return self._typed(column.before_transform().type, source_type)
         if source_type == "N":
             return {"N": str(self._rng.randrange(-(10**9), 2 * 10**9))}
-        return {"S": self._values.moment() if transform.part == HOUR else self._values.day()}
+        return {"S": self.values.moment() if transform.part == HOUR else self.values.day()}
 
     def _typed(self, type_: Type, source_type: str) -> dict[str, Any]:
         """Return a value of DynamoDB's ``source_type`` that the lake's type can hold."""
-        rng, values = self._rng, self._values
+        rng, values = self._rng, self.values
         match source_type:
             case "S":
                 return {"S": values.day() if type_.kind == "date" else self._text(type_)}
@@ -262,13 +271,13 @@ class ItemMaker:
 
     def _struct(self, type_: Type) -> Item:
         members = {name: self._inner(field_type) for name, field_type in type_.fields if self._rng.random() > _ABSENT}
-        return {**members, "an unnamed one": self._values.any(depth=1)} if self._rng.random() < 0.3 else members
+        return {**members, "an unnamed one": self.values.any(depth=1)} if self._rng.random() < _UNNAMED else members
 
     def _inner(self, type_: Type) -> dict[str, Any]:
         return self._typed(type_, _INNER_TYPES[type_.kind])
 
     def _text(self, type_: Type) -> str:
-        return self._values.moment() if type_.kind == "timestamp" else self._values.word()
+        return self.values.moment() if type_.kind == "timestamp" else self.values.word()
 
     def _number(self, type_: Type) -> str:
         match type_.kind:
@@ -277,16 +286,17 @@ class ItemMaker:
             case "bigint":
                 return str(self._rng.randrange(-(2**62), 2**62))
             case "decimal":
-                return self._values.decimal(type_.precision - type_.scale, type_.scale)
+                return self.values.decimal(type_.precision - type_.scale, type_.scale)
             case _:
-                return self._values.number()
+                return self.values.number()
 
 
 def generate(contract: Contract, count: int, seed: int) -> Iterator[Item]:
     """Return items number 0 to ``count`` - 1. An item depends on contract, number and seed alone."""
     for number in range(count):
         rng = random.Random(f"{seed}/{contract.table}/{number}")  # noqa: S311 - can be repeated, not secret
-        yield ItemMaker(contract, rng).item(number)
+        make = ItemMaker(contract, rng)
+        yield make.item(make.key(number))
 
 
 def load(client: Any, table: str, items: Iterable[Item]) -> int:

@@ -1,29 +1,74 @@
-"""A live workload on any DynamoDB table: puts, updates and deletes of items that fit its contract.
+"""A live workload on any DynamoDB table: every kind of write that DynamoDB has, from several clients at once.
 
-What it counts is exact: each change is one record of the table's stream.
+What it counts is exact: each change is one record of the table's stream. A write that leaves an item as it was makes no
+record, and neither does one that DynamoDB refuses.
 """
 
 import random
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from headwater.contract.model import Contract
 from headwater.definitions.dynamodb_table import key_attributes
-from rig.samples.items import ItemMaker, Key
+from headwater.errors import UserError
+from rig.samples.items import REVISION, TYPES, Item, ItemMaker, Key, write_batch
 from rig.samples.paced_workers import (
     OnProgress,
     Share,
+    Tally,
     Worker,
     WorkloadPlan,
-    WorkloadProgress,
+    kinds_together,
     run_workers,
 )
 
-KINDS: Mapping[str, float] = {"put": 6, "replace": 3, "update": 6, "delete": 3}
-"""How often each kind of write is chosen."""
+
+@dataclass(frozen=True)
+class _Kind:
+    """How often a kind of write is chosen, and how many changes it makes at least."""
+
+    weight: float
+    changes: int
+
+
+Values = Mapping[str, dict[str, Any] | None]
+"""Attributes of an item with the values to set; None removes one."""
+
+_BATCH_PUTS, _BATCH_DELETES = 8, 4
+KINDS: Mapping[str, _Kind] = {
+    "put": _Kind(16, 1),
+    "replace": _Kind(6, 1),
+    "rewrite_the_same": _Kind(3, 0),
+    "update": _Kind(16, 1),
+    "update_if_unchanged": _Kind(10, 1),
+    "update_refused": _Kind(6, 0),
+    "delete": _Kind(7, 1),
+    "delete_nothing": _Kind(2, 0),
+    "delete_and_put": _Kind(4, 2),
+    "move": _Kind(8, 1),
+    "add_attributes": _Kind(5, 1),
+    "remove_attributes": _Kind(5, 1),
+    "change_type": _Kind(6, 1),
+    "batch_write": _Kind(3, _BATCH_PUTS + _BATCH_DELETES),
+    "transact_write": _Kind(4, 4),
+    "transact_cancelled": _Kind(3, 0),
+}
+EXPIRING_KINDS: Mapping[str, _Kind] = {"expire": _Kind(6, 1), "renew": _Kind(3, 1)}
+"""More of them, for a table with a time to live."""
+
+_HOT_ITEMS = 8  # every worker updates them, so that writes collide
+# Another writer was faster, or DynamoDB is busy: the workload tries again, as an application would.
+_COLLISIONS = {
+    "TransactionConflictException",
+    "TransactionInProgressException",
+    "ProvisionedThroughputExceededException",
+    "ThrottlingException",
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +104,6 @@ class ItemsSummary:
 def together(summaries: Iterable[ItemsSummary]) -> ItemsSummary:
     """Sum up workloads that ran side by side."""
     listed = list(summaries)
-    by_kind = sum((Counter(summary.by_kind) for summary in listed), Counter[str]())
     return ItemsSummary(
         changes=sum(summary.changes for summary in listed),
         seconds=max((summary.seconds for summary in listed), default=0.0),
@@ -67,46 +111,31 @@ def together(summaries: Iterable[ItemsSummary]) -> ItemsSummary:
         cancelled=sum(summary.cancelled for summary in listed),
         retries=sum(summary.retries for summary in listed),
         expiring=sum(summary.expiring for summary in listed),
-        by_kind=dict(sorted(by_kind.items())),
+        by_kind=kinds_together(summary.by_kind for summary in listed),
     )
 
 
-class ItemsTally:
-    """Counts of all workers together."""
+def kinds_of(contract: Contract) -> Mapping[str, _Kind]:
+    """The kinds of writes that the table of a contract gets."""
+    return {**KINDS, **EXPIRING_KINDS} if contract.source.time_to_live is not None else KINDS
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
-        self._by_kind: Counter[str] = Counter()
 
-    def add(self, name: str, number: int = 1) -> None:
-        """Count something that the summary has, such as ``changes``."""
-        with self._lock:
-            self._counts[name] += number
+def choose_kinds(contract: Contract, changes: int, seed: int) -> list[str]:
+    """Return the kinds of writes that make at least ``changes`` changes together, in a shuffled order.
 
-    def add_kind(self, kind: str) -> None:
-        """Count a write that was made."""
-        with self._lock:
-            self._by_kind[kind] += 1
-
-    @property
-    def changes(self) -> int:
-        """The changes so far."""
-        with self._lock:
-            return self._counts["changes"]
-
-    def summary(self, seconds: float, expiring: int = 0) -> ItemsSummary:
-        """Return the summary of a workload that took so many seconds."""
-        with self._lock:
-            return ItemsSummary(
-                changes=self._counts["changes"],
-                seconds=seconds,
-                refused=self._counts["refused"],
-                cancelled=self._counts["cancelled"],
-                retries=self._counts["retries"],
-                expiring=expiring,
-                by_kind=dict(sorted(self._by_kind.items())),
-            )
+    Every kind comes at least once. The same arguments give the same kinds.
+    """
+    rng = random.Random(seed)  # noqa: S311 - can be repeated, not secret
+    kinds = kinds_of(contract)
+    chosen = list(kinds)
+    made = sum(kind.changes for kind in kinds.values())
+    weights = [kind.weight for kind in kinds.values()]
+    while made < changes:
+        (name,) = rng.choices(list(kinds), weights)
+        chosen.append(name)
+        made += kinds[name].changes
+    rng.shuffle(chosen)
+    return chosen
 
 
 def run(
@@ -116,107 +145,298 @@ def run(
     progress: OnProgress | None = None,
     stop: threading.Event | None = None,
 ) -> ItemsSummary:
-    """Run a workload on the table of a contract.
+    """Run the workload on the table of a contract.
 
-    ``client_factory`` makes a boto3 client of ``dynamodb``. No two workers change the same item. The workload ends
-    within a second or so once ``stop`` is set. Raises the first error of DynamoDB's.
+    ``client_factory`` makes a boto3 client of ``dynamodb``. The workload takes longer than planned where DynamoDB is
+    too slow, and ends within a second or so once ``stop`` is set. Raises ``UserError`` for an empty table, and
+    DynamoDB's first error that is no collision.
     """
-    keys = existing_keys(client_factory(), contract)
-    tally = ItemsTally()
-    rng = random.Random(plan.seed)  # noqa: S311 - can be repeated, not secret
-    kinds = [*KINDS, *rng.choices(list(KINDS), list(KINDS.values()), k=max(plan.changes - len(KINDS), 0))]
+    table = _Table(contract, client_factory())
+    if not table.lasting:
+        raise UserError(f"the table {table.name} has no items, expected one at least: load it first")
+    kinds = choose_kinds(contract, plan.changes, plan.seed)
+    tally = Tally()
+    team: list[_ItemsWorker] = []
 
     def make(share: Share) -> Worker:
-        return _ItemsWorker(share, client_factory(), contract, keys, tally)
+        team.append(_ItemsWorker(share, client_factory(), table, tally))
+        return team[-1]
 
-    def tick(elapsed: float) -> None:
-        if progress is not None:
-            progress(WorkloadProgress(tally.changes, plan.changes, elapsed))
+    seconds = run_workers(plan, kinds, make, stop, lambda: tally.count("changes"), progress)
+    counts = {name: tally.count(name) for name in ("changes", "refused", "cancelled", "retries")}
+    expiring = sum(len(worker.expiring) for worker in team)
+    return ItemsSummary(seconds=seconds, expiring=expiring, by_kind=tally.by_kind(), **counts)
 
-    return tally.summary(run_workers(plan, kinds, make, stop or threading.Event(), tick))
 
+class _Table:
+    """A table as the workload finds it: the keys of its items in order, and of those that ``last``."""
 
-def existing_keys(client: Any, contract: Contract) -> list[Key]:
-    """The keys of all items in the table of a contract, in order."""
-    names = {f"#{at}": key.name for at, key in enumerate(key_attributes(contract))}
-    pages = client.get_paginator("scan").paginate(
-        TableName=contract.source.table,
-        ProjectionExpression=", ".join(names),
-        ExpressionAttributeNames=names,
-        ConsistentRead=True,
-    )
-    return sorted((item for page in pages for item in page["Items"]), key=repr)
+    def __init__(self, contract: Contract, client: Any) -> None:
+        self.contract = contract
+        self.name = contract.source.table
+        self.key = [attribute.name for attribute in key_attributes(contract)]
+        self.time_to_live = contract.source.time_to_live
+        items = self._items(client)
+        self.keys = [{name: item[name] for name in self.key} for item in items]
+        # DynamoDB deletes those that have expired, whenever it likes.
+        now, expiry = time.time(), self.time_to_live or ""
+        lasts = [float(item.get(expiry, {}).get("N", "inf")) > now for item in items]
+        self.lasting = [key for key, is_lasting in zip(self.keys, lasts, strict=True) if is_lasting]
+
+    def _items(self, client: Any) -> list[Item]:
+        """The keys of all items, in order, and when they expire."""
+        attributes = [*self.key, *([self.time_to_live] if self.time_to_live else [])]
+        names = {f"#{at}": name for at, name in enumerate(attributes)}
+        pages = client.get_paginator("scan").paginate(
+            TableName=self.name,
+            ProjectionExpression=", ".join(names),
+            ExpressionAttributeNames=names,
+            ConsistentRead=True,
+        )
+        items = (item for page in pages for item in page["Items"])
+        return sorted(items, key=lambda item: repr([item[name] for name in self.key]))
 
 
 class _ItemsWorker(Worker):
-    """One client and its own share of a table's items."""
+    """One client, the items that all workers change, and its own share of the others."""
 
-    def __init__(self, share: Share, client: Any, contract: Contract, keys: list[Key], tally: ItemsTally) -> None:
+    def __init__(self, share: Share, client: Any, table: _Table, tally: Tally) -> None:
         super().__init__(share)
         self._client = client
-        self._table = contract.source.table
+        self._table = table.name
+        self._key = table.key
+        self._time_to_live = table.time_to_live or ""
         self._rng = share.plan.random_numbers(share.number)
-        self._make = ItemMaker(contract, self._rng)
-        self._mine = keys[share.number :: share.plan.workers]
-        self._taken = {repr(key) for key in keys}
-        self._next_number = len(keys) + share.number
+        self._make = ItemMaker(table.contract, self._rng)
+        self._hot = table.lasting[:_HOT_ITEMS]
+        self._mine = table.lasting[_HOT_ITEMS + share.number :: share.plan.workers]
+        self._taken = {repr(key) for key in table.keys}
+        self._next_number = len(table.keys) + share.number
         self._tally = tally
+        self.expiring: list[Key] = []
 
     def perform(self, kind: str) -> None:
-        getattr(self, f"_{kind}")()
-        self._tally.add("changes")
-        self._tally.add_kind(kind)
+        try:
+            getattr(self, f"_{kind}")()
+        except ClientError as error:
+            if not (_collided(error) and self.share.stop.is_set()):
+                raise
+        else:
+            self._tally.add_kind(kind)
 
-    def _put(self) -> None:
-        number, key = self._new()
-        self._client.put_item(TableName=self._table, Item=self._make.item(number))
+    # --- One item ---
+
+    def _put(self) -> Key:
+        key = self._new_key()
+        self._change("put_item", Item=self._make.item(key))
         self._mine.append(key)
+        return key
 
     def _replace(self) -> None:
-        key = self._existing()
-        self._client.put_item(TableName=self._table, Item={**self._make.item(0), **key})
+        self._change("put_item", Item=self._make.item(self._existing()))
+
+    def _rewrite_the_same(self) -> None:
+        self._call("put_item", Item=self._read(self._existing()))
 
     def _update(self) -> None:
-        """Set an attribute that the contract names, or remove it."""
-        key = self._existing()
-        values = self._make.revision()
-        removed: list[str] = []
-        if self._make.names:
-            name = self._rng.choice(self._make.names)
-            value = self._make.attribute(name)
-            if value is None:
-                removed.append(name)
-            else:
-                values[name] = value
-        update = ", ".join(f"#s{at} = :s{at}" for at in range(len(values)))
-        remove = " REMOVE #r0" if removed else ""
-        self._client.update_item(
-            TableName=self._table,
-            Key=key,
-            UpdateExpression=f"SET {update}{remove}",
-            ExpressionAttributeNames={
-                **{f"#s{at}": name for at, name in enumerate(values)},
-                **{f"#r{at}": name for at, name in enumerate(removed)},
-            },
-            ExpressionAttributeValues={f":s{at}": value for at, value in enumerate(values.values())},
-        )
+        self._set(self._existing(), self._some_of(self._make.names))
 
-    def _delete(self) -> None:
+    def _update_if_unchanged(self) -> None:
+        """Change a hot item, if nobody else has changed it since it was read."""
+        key = self._rng.choice(self._hot)
+        while not self.share.stop.is_set():
+            seen = self._read(key).get(REVISION, {"N": "0"})
+            try:
+                self._set(key, self._some_of(self._make.names), unchanged=seen)
+            except self._client.exceptions.ConditionalCheckFailedException:
+                self._tally.add("refused")
+            else:
+                return
+
+    def _update_refused(self) -> None:
         key = self._existing()
-        self._client.delete_item(TableName=self._table, Key=key)
+        operation, request = self._rng.choice(
+            [
+                ("put_item", {"Item": self._make.item(key)}),
+                ("delete_item", {"Key": key}),
+                ("update_item", {"Key": key}),
+            ]
+        )
+        try:
+            self._call(operation, **request, **self._if_key("attribute_not_exists"))
+        except self._client.exceptions.ConditionalCheckFailedException:
+            self._tally.add("refused")
+
+    def _delete(self) -> Key:
+        key = self._existing()
+        self._change("delete_item", Key=key)
         self._mine.remove(key)
+        return key
+
+    def _delete_nothing(self) -> None:
+        self._call("delete_item", Key=self._new_key())
+
+    def _delete_and_put(self) -> None:
+        key = self._delete()
+        self._change("put_item", Item=self._make.item(key))
+        self._mine.append(key)
+
+    def _move(self) -> None:
+        """Give an item what puts it into another partition of the lake, or none of it."""
+        self._set(self._existing(), self._some_of(self._make.partitioning))
+
+    def _add_attributes(self) -> None:
+        self._set(self._existing(), self._make.free_form())
+
+    def _remove_attributes(self) -> None:
+        names = self._make.optional
+        self._set(self._existing(), dict.fromkeys(self._rng.sample(names, min(4, len(names)))))
+
+    def _change_type(self) -> None:
+        key = self._existing()
+        item = self._read(key)
+        name = self._rng.choice([name for name in self._make.unnamed if name in item] or self._make.unnamed)
+        self._set(key, {name: self._make.values.any([type_ for type_ in TYPES if type_ not in item.get(name, {})])})
+
+    # --- Several items ---
+
+    def _batch_write(self) -> None:
+        put = [self._new_key() for _ in range(_BATCH_PUTS)]
+        deleted = self._some(_BATCH_DELETES)
+        write_batch(
+            self._client,
+            self._table,
+            [
+                *({"PutRequest": {"Item": self._make.item(key)}} for key in put),
+                *({"DeleteRequest": {"Key": key}} for key in deleted),
+            ],
+        )
+        self._tally.add("changes", len(put) + len(deleted))
+        self._mine = [key for key in self._mine if key not in deleted] + put
+
+    def _transact_write(self) -> None:
+        """Put one item, update a hot one and one more, and delete another, if yet another exists: all or nothing."""
+        new = self._new_key()
+        updated, deleted, checked = self._some(3)
+        hot = self._rng.choice(self._hot)
+        self._transact(
+            {"Put": {"Item": self._make.item(new)}},
+            {"Update": self._update_of(updated, self._some_of(self._make.names))},
+            {"Update": self._update_of(hot, self._some_of(self._make.names))},
+            {"Delete": {"Key": deleted}},
+            {"ConditionCheck": {"Key": checked, **self._if_key("attribute_exists")}},
+        )
+        self._tally.add("changes", 4)
+        self._mine.remove(deleted)
+        self._mine.append(new)
+
+    def _transact_cancelled(self) -> None:
+        """Try to put one item and delete another, on the false condition that a third does not exist."""
+        deleted, checked = self._some(2)
+        try:
+            self._transact(
+                {"Put": {"Item": self._make.item(self._new_key())}},
+                {"Delete": {"Key": deleted}},
+                {"ConditionCheck": {"Key": checked, **self._if_key("attribute_not_exists")}},
+            )
+        except self._client.exceptions.TransactionCanceledException:
+            self._tally.add("cancelled")
+
+    # --- Time to live ---
+
+    def _expire(self) -> None:
+        """Set an item's expiry to the past, and leave its deletion to DynamoDB."""
+        key = self._existing()
+        self._set(key, {self._time_to_live: {"N": str(int(time.time()) - self._rng.randrange(1, 3600))}})
+        self._mine.remove(key)
+        self.expiring.append(key)
+
+    def _renew(self) -> None:
+        """Remove an expired item's expiry. If the item is gone already, that makes a new one with few attributes."""
+        if not self.expiring:
+            self._expire()
+        key = self.expiring.pop(0)
+        partition = {name: self._make.attribute(name) for name in self._make.partitioning}
+        self._set(key, {**partition, self._time_to_live: None})
+        self._mine.append(key)
+
+    # --- Requests ---
+
+    def _set(self, key: Key, values: Values, *, unchanged: dict[str, Any] | None = None) -> None:
+        """Set attributes of an item, or remove them, and raise its revision, if that is ``unchanged`` where one is
+        given."""
+        update = self._update_of(key, values)
+        if unchanged is not None:
+            update["ConditionExpression"] = "#revision = :seen"
+            update["ExpressionAttributeValues"][":seen"] = unchanged
+        self._change("update_item", **update)
+
+    def _update_of(self, key: Key, values: Values) -> dict[str, Any]:
+        names = {f"#n{at}": name for at, name in enumerate(values)}
+        given = {f":n{at}": value for at, value in enumerate(values.values()) if value is not None}
+        removed = [f"#n{at}" for at, value in enumerate(values.values()) if value is None]
+        expression = "ADD #revision :one"
+        if given:
+            expression += " SET " + ", ".join(f"{value.replace(':', '#')} = {value}" for value in given)
+        if removed:
+            expression += " REMOVE " + ", ".join(removed)
+        return {
+            "Key": key,
+            "UpdateExpression": expression,
+            "ExpressionAttributeNames": {"#revision": REVISION, **names},
+            "ExpressionAttributeValues": {":one": {"N": "1"}, **given},
+        }
+
+    def _if_key(self, function: str) -> dict[str, Any]:
+        """The condition that a function of expressions says of an item's key, and so of the item."""
+        return {"ConditionExpression": f"{function}(#key)", "ExpressionAttributeNames": {"#key": self._key[0]}}
+
+    def _change(self, operation: str, **request: Any) -> None:
+        """Make a request that changes one item."""
+        self._call(operation, **request)
+        self._tally.add("changes")
+
+    def _transact(self, *writes: dict[str, dict[str, Any]]) -> None:
+        named = [{kind: {"TableName": self._table, **write}} for each in writes for kind, write in each.items()]
+        self._retry(self._client.transact_write_items, TransactItems=named)
+
+    def _call(self, operation: str, **request: Any) -> Any:
+        return self._retry(getattr(self._client, operation), TableName=self._table, **request)
+
+    def _retry(self, call: Callable[..., Any], **request: Any) -> Any:
+        return self.patiently(self._tally, _collided)(call, **request)
+
+    def _read(self, key: Key) -> Item:
+        item: Item = self._call("get_item", Key=key, ConsistentRead=True)["Item"]
+        return item
+
+    # --- Choosing ---
 
     def _existing(self) -> Key:
-        """Return the key of an item of this worker's own; where none is left, one is put first."""
-        if not self._mine:
-            self.perform("put")
-        return self._rng.choice(self._mine)
+        return self._some(1)[0]
 
-    def _new(self) -> tuple[int, Key]:
-        """Return a number, and its key, that no item had when the workload began and no other worker takes."""
+    def _some(self, count: int) -> list[Key]:
+        """Return different existing items of this worker's own; where there are too few, new ones are put first."""
+        while len(self._mine) < count:
+            self._put()
+        return self._rng.sample(self._mine, count)
+
+    def _some_of(self, names: Sequence[str]) -> Values:
+        """Return new values of one or two attributes that the contract names, None for those that the item is to
+        lack."""
+        return {name: self._make.attribute(name) for name in self._rng.sample(names, min(2, len(names)))}
+
+    def _new_key(self) -> Key:
+        """Return a key that no item had when the workload began and no other worker takes."""
         while True:
-            number = self._next_number
+            key = self._make.key(self._next_number)
             self._next_number += self.share.plan.workers
-            key = self._make.key(number)
             if repr(key) not in self._taken:
-                return number, key
+                return key
+
+
+def _collided(error: BaseException) -> bool:
+    if not isinstance(error, ClientError):
+        return False
+    reasons = {reason.get("Code") for reason in error.response.get("CancellationReasons", ())}
+    return error.response["Error"]["Code"] in _COLLISIONS or "TransactionConflict" in reasons

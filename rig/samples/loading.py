@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from psycopg import sql
 from headwater.definitions.order_database import OUTBOX, TABLES
 from headwater.errors import UserError
 from headwater.order_database.queries import require_created, row_count, server_message, single_value
+from rig.samples import orders
 
 RowsLoaded = Callable[[str, int, int], None]
 """Is called with a table's name, how many of its rows are loaded, and how many it gets."""
@@ -58,6 +60,13 @@ def load_folder(
         counts[OUTBOX] = row_count(conn, OUTBOX)
         report(OUTBOX, counts[OUTBOX], counts["orders"])
     return counts
+
+
+def load_generated(conn: psycopg.Connection, scale: float, seed: int) -> None:
+    """Load generated rows into the empty order database, as ``orders.generate`` makes them for a scale and a seed."""
+    with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
+        orders.generate(scale, seed, Path(folder))
+        load_folder(conn, Path(folder))
 
 
 def _has_rows(table: str) -> sql.Composed:

@@ -8,7 +8,6 @@ because another was faster, the workload tries again, as an application would.
 import random
 import string
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -17,14 +16,15 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_any, stop_when_event_set, wait_random
 
 from rig.samples.paced_workers import (
+    ATTEMPTS,
     OnProgress,
     Share,
+    Tally,
     Worker,
     WorkloadPlan,
-    WorkloadProgress,
+    kinds_together,
     run_workers,
 )
 
@@ -78,7 +78,6 @@ _MANY_ORDERS = 5_000  # with more, wide changes become rarer, so that their even
 _MAX_REWRITTEN_ORDERS = 20_000  # with more, no table is truncated and refilled: that would hold everybody up
 _KNOWN_ORDERS = 20_000
 _HOT_ORDERS = 8
-_ATTEMPTS = 60
 # Who takes a whole table waits for rows of transactions that wait for the table, and gives way to them sooner than
 # PostgreSQL finds the deadlock, of which it would end the others, one a second.
 _TABLE_WAIT = "300ms"
@@ -119,13 +118,12 @@ class OrdersSummary:
 def one_after_another(summaries: Iterable[OrdersSummary]) -> OrdersSummary:
     """Sum up workloads that ran one after another."""
     listed = list(summaries)
-    by_kind = sum((Counter(summary.by_kind) for summary in listed), Counter[str]())
     return OrdersSummary(
         transactions=sum(summary.transactions for summary in listed),
         rolled_back=sum(summary.rolled_back for summary in listed),
         retries=sum(summary.retries for summary in listed),
         seconds=sum(summary.seconds for summary in listed),
-        by_kind=dict(sorted(by_kind.items())),
+        by_kind=kinds_together(summary.by_kind for summary in listed),
     )
 
 
@@ -166,45 +164,19 @@ def run(
     with connect() as connection:
         state = _State.read(connection)
     kinds = choose_kinds(plan.changes, plan.seed, len(state.orders))
-    tally = _Tally()
+    tally = Tally()
 
     def make(share: Share) -> Worker:
         return _OrdersWorker(share, connect, state.for_worker(share.number, len(kinds)), tally)
 
-    def tick(elapsed: float) -> None:
-        if progress is not None:
-            progress(WorkloadProgress(tally.committed, plan.changes, elapsed))
-
-    seconds = run_workers(plan, kinds, make, stop or threading.Event(), tick)
+    seconds = run_workers(plan, kinds, make, stop, lambda: tally.count("committed"), progress)
     return OrdersSummary(
-        transactions=tally.committed,
-        rolled_back=tally.by_kind["rollback"],
-        retries=tally.retries,
+        transactions=tally.count("committed"),
+        rolled_back=tally.by_kind().get("rollback", 0),
+        retries=tally.count("retries"),
         seconds=seconds,
-        by_kind=dict(sorted(tally.by_kind.items())),
+        by_kind=tally.by_kind(),
     )
-
-
-class _Tally:
-    """Counts of all connections together."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.by_kind: Counter[str] = Counter()
-        self.retries = 0
-
-    @property
-    def committed(self) -> int:
-        with self._lock:
-            return self.by_kind.total() - self.by_kind["rollback"]
-
-    def count(self, kind: str) -> None:
-        with self._lock:
-            self.by_kind[kind] += 1
-
-    def count_retry(self) -> None:
-        with self._lock:
-            self.retries += 1
 
 
 @dataclass
@@ -229,8 +201,12 @@ class _State:
 
     def for_worker(self, number: int, transactions: int) -> "_State":
         # A transaction takes at most two ids, and each attempt takes new ones.
-        block = 2 * transactions * _ATTEMPTS // 10 + 1000
+        block = 2 * transactions * ATTEMPTS // 10 + 1000
         return _State(list(self.orders), self.next_order + number * block, self.next_product + number * block)
+
+
+def _collided(error: BaseException) -> bool:
+    return isinstance(error, _COLLISIONS)
 
 
 class _NothingThere(Exception):
@@ -240,7 +216,7 @@ class _NothingThere(Exception):
 class _OrdersWorker(Worker):
     """One connection and its share of the plan."""
 
-    def __init__(self, share: Share, connect: Callable[[], psycopg.Connection], state: _State, tally: _Tally) -> None:
+    def __init__(self, share: Share, connect: Callable[[], psycopg.Connection], state: _State, tally: Tally) -> None:
         super().__init__(share)
         self._connect = connect
         self._rng = share.plan.random_numbers(share.number)
@@ -254,15 +230,10 @@ class _OrdersWorker(Worker):
             super().work()
 
     def perform(self, kind: str) -> None:
-        attempts = Retrying(
-            retry=retry_if_exception_type(_COLLISIONS),
-            wait=wait_random(0, 0.1),
-            stop=stop_any(stop_after_attempt(_ATTEMPTS), stop_when_event_set(self._stop)),
-            before_sleep=lambda state: self._tally.count_retry(),
-            reraise=True,
-        )
         try:
-            self._tally.count(attempts(self._attempt, kind))
+            done = self.patiently(self._tally, _collided)(self._attempt, kind)
+            self._tally.add_kind(done)
+            self._tally.add("committed", int(done != "rollback"))
         except _COLLISIONS:
             if self._stop.is_set():
                 return

@@ -4,10 +4,15 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_any, stop_when_event_set, wait_random
+
 TICK_SECONDS = 0.25
+ATTEMPTS = 60
+"""How often a worker tries what others are in the way of."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,40 @@ class Share:
         return self.stop.is_set() or self.failed.is_set()
 
 
+class Tally:
+    """Counts of all workers together."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._by_kind: Counter[str] = Counter()
+
+    def add(self, name: str, number: int = 1) -> None:
+        """Count something that a summary has, such as ``retries``."""
+        with self._lock:
+            self._counts[name] += number
+
+    def add_kind(self, kind: str) -> None:
+        """Count what a worker has done, by its kind."""
+        with self._lock:
+            self._by_kind[kind] += 1
+
+    def count(self, name: str) -> int:
+        """Return how much of something was counted."""
+        with self._lock:
+            return self._counts[name]
+
+    def by_kind(self) -> dict[str, int]:
+        """Return how often each kind was done, in the order of their names."""
+        with self._lock:
+            return dict(sorted(self._by_kind.items()))
+
+
+def kinds_together(summaries: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Sum up how often each kind was done, in the order of their names."""
+    return dict(sorted(sum(map(Counter, summaries), Counter[str]()).items()))
+
+
 class Worker(ABC):
     """Works through one share in a thread of its own."""
 
@@ -90,6 +129,16 @@ class Worker(ABC):
                 return
             self.perform(kind)
 
+    def patiently(self, tally: Tally, collided: Callable[[BaseException], bool]) -> Retrying:
+        """Return what tries again, as an application would, if another was faster, and counts that as ``retries``."""
+        return Retrying(
+            retry=retry_if_exception(collided),
+            wait=wait_random(0, 0.1),
+            stop=stop_any(stop_after_attempt(ATTEMPTS), stop_when_event_set(self.share.stop)),
+            before_sleep=lambda state: tally.add("retries"),
+            reraise=True,
+        )
+
     @abstractmethod
     def perform(self, kind: str) -> None:
         """Make one change of a kind."""
@@ -99,16 +148,17 @@ def run_workers(
     plan: WorkloadPlan,
     kinds: Sequence[str],
     make: Callable[[Share], Worker],
-    stop: threading.Event,
-    tick: Callable[[float], None],
+    stop: threading.Event | None,
+    made: Callable[[], int],
+    progress: OnProgress | None,
 ) -> float:
     """Let a plan's workers make changes of these ``kinds`` in their order, and return the seconds that it took.
 
-    ``make`` makes a worker for its share. ``tick`` is called a few times per second with the seconds since the start.
+    ``make`` makes a worker for its share, and ``made`` returns how many changes all have made.
     The work takes longer than planned where the workers are too slow, and ends within a second or so once ``stop`` is
     set. Raises the first error of a worker.
     """
-    failed = threading.Event()
+    stop, failed = stop or threading.Event(), threading.Event()
     started = time.monotonic()
     team = [
         make(Share(plan, kinds[number :: plan.workers], number, len(kinds), started, stop, failed))
@@ -120,7 +170,8 @@ def run_workers(
     try:
         while any(thread.is_alive() for thread in threads):
             threads[0].join(TICK_SECONDS) if threads[0].is_alive() else time.sleep(TICK_SECONDS)
-            tick(time.monotonic() - started)
+            if progress is not None:
+                progress(WorkloadProgress(made(), plan.changes, time.monotonic() - started))
     except BaseException:
         failed.set()
         raise

@@ -22,7 +22,7 @@ from headwater.lake.decoding.late_changes import latest
 from headwater.lake.decoding.usual_items import StreamedRecord, UsualItems
 from headwater.paths import CONTRACTS as SHIPPED
 from rig.local.relay import kinesis_data
-from rig.samples import accounts
+from rig.samples.items import ItemMaker
 from tests.lake.frames import texts
 
 TABLE = "shop-things"
@@ -402,10 +402,10 @@ def test_the_jvm_decodes_as_the_careful_decoder_or_leaves_it(spark: SparkSession
 def test_none_of_the_samples_usual_changes_is_left(spark: SparkSession) -> None:
     contract = read_contract(SHIPPED / "accounts.yaml")
     rng = Random(7)  # can be repeated, not secret
-    maker = accounts.AccountMaker(rng)
+    maker = ItemMaker(contract, rng)
     records: list[StreamedRecord] = []
     for number in range(500):
-        key = accounts.key_of(number)
+        key = maker.key(number)
         image = {"Keys": key, "NewImage": maker.item(key), "SizeBytes": 1}
         change = {"eventID": f"{number}", "eventName": "INSERT", "dynamodb": image}
         records.append((kinesis_data(change, TABLE, 1_700_000_000_000).encode(), f"{number}", f"s/{number}"))

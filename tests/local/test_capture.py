@@ -42,6 +42,7 @@ from rig.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
 from rig.local.processes import ProcessError, occurrences
 from tests.background import going_on
 from tests.history_analyst import Analyst
+from tests.kafka_groups import delete_before
 
 MIB = 1 << 20
 ENDS = ("last_in_data_collection", "incremental")
@@ -732,7 +733,7 @@ def test_the_sink_stops_where_retention_overtook_it_and_goes_on_when_that_is_acc
     for day in range(1, 8):
         owner.execute("INSERT INTO shop.visits VALUES (100, %s, 'Rome')", (dt.date(2024, 8, day),))
     wait_until("seven more records in Kafka", lambda: pipeline.broker.ends([topic])[topic, 0] == end + 7)
-    pipeline.broker.delete_before(topic, 0, end + 4)
+    delete_before(pipeline.broker, topic, 0, end + 4)
 
     def start_sink(settings: CaptureSettings) -> None:
         pipeline.connect.put(*connectors.sink_connector(pipeline.contracts, settings))

@@ -26,7 +26,7 @@ from headwater.waiting import wait_until
 from rig.local.aws import REGION, AwsApi, make_credentials
 from rig.local.dynamodb_local import DynamoDbLocal, create_table
 from rig.local.relay import TTL_IDENTITY, Misbehaviour, Relay
-from rig.samples import accounts, accounts_workload, dynamodb_tables, items
+from rig.samples import dynamodb_tables, items, items_workload
 from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
 
 ITEM = {
@@ -101,7 +101,9 @@ class Source:
         self.client = dynamodb.client("dynamodb")
         self.kinesis = aws_api.client("kinesis")
         self.name = name
-        create_table(self.client, read_contract(CONTRACTS / "accounts.yaml"), name)
+        accounts = read_contract(CONTRACTS / "accounts.yaml")
+        self.contract = replace(accounts, source=replace(accounts.source, table=name))
+        create_table(self.client, self.contract, name)
         self.kinesis.create_stream(StreamName=name, ShardCount=2)
         self.relay = partial(Relay, folder / "relay", dynamodb, aws_api.endpoint, name)
 
@@ -121,10 +123,10 @@ class Source:
 
     def work(self, seconds: float, changes: int, progress: Callable[[WorkloadProgress], None]) -> int:
         """Run the workload over 40 items, and return how many changes it made, those of loading included."""
-        loaded = items.load(self.client, self.name, accounts.generate(40, seed=1))
+        loaded = items.load(self.client, self.name, items.generate(self.contract, 40, seed=1))
         factory = partial(self.dynamodb.client, "dynamodb")
         plan = WorkloadPlan(seconds, changes, workers=3, seed=2)
-        return loaded + accounts_workload.run(factory, plan, progress, table=self.name).changes
+        return loaded + items_workload.run(factory, self.contract, plan, progress).changes
 
     def shards(self) -> list[dict[str, Any]]:
         shards: list[dict[str, Any]] = self.kinesis.list_shards(StreamName=self.name)["Shards"]
@@ -154,7 +156,7 @@ def source(
     yield source
     # Deleting the table would wait for DynamoDB Local's search for expired items, which each table otherwise keeps.
     source.client.update_time_to_live(
-        TableName=source.name, TimeToLiveSpecification={"Enabled": False, "AttributeName": accounts.TTL_ATTRIBUTE}
+        TableName=source.name, TimeToLiveSpecification={"Enabled": False, "AttributeName": "expires_at"}
     )
 
 
@@ -372,19 +374,19 @@ def test_a_killed_relay_goes_on_where_it_was_and_loses_nothing(source: Source) -
 
 
 def test_the_workload_makes_every_kind_of_change_and_counts_its_records(source: Source) -> None:
-    items.load(source.client, source.name, accounts.generate(100, seed=1))
+    items.load(source.client, source.name, items.generate(source.contract, 100, seed=1))
     reports: list[WorkloadProgress] = []
     with source.relay() as relay:
         factory = partial(source.dynamodb.client, "dynamodb")
         plan = WorkloadPlan(seconds=2, changes=500, workers=4, seed=3)
-        summary = accounts_workload.run(factory, plan, reports.append, table=source.name)
+        summary = items_workload.run(factory, source.contract, plan, reports.append)
         relay.await_caught_up()
     data = source.data()
     by_client = [record for record in data if record["userIdentity"] is None]
     assert len(by_client) == 100 + summary.changes
     assert len(data) - len(by_client) >= summary.expiring > 0
     assert summary.changes >= 500
-    assert set(summary.by_kind) == set(accounts_workload.KINDS)
+    assert set(summary.by_kind) == set(items_workload.kinds_of(source.contract))
     assert summary.refused >= summary.by_kind["update_refused"]
     assert summary.cancelled == summary.by_kind["transact_cancelled"]
     assert (reports[-1].changes, reports[-1].wanted) == (summary.changes, 500)
@@ -393,7 +395,8 @@ def test_the_workload_makes_every_kind_of_change_and_counts_its_records(source: 
     images = [(record["dynamodb"].get("OldImage", {}), record["dynamodb"].get("NewImage", {})) for record in data]
     changed = [(old, new) for old, new in images if old and new]
     assert any(old.get("registrationDate", {}) != new.get("registrationDate", {}) for old, new in changed)
-    assert any(old["mixed"].keys() != new["mixed"].keys() for old, new in changed if "mixed" in old and "mixed" in new)
+    both = [(old[name], new[name]) for old, new in changed for name in items.FREE_FORM if name in old and name in new]
+    assert any(old.keys() != new.keys() for old, new in both)
     assert any(old.keys() - new.keys() for old, new in changed)
 
 

@@ -25,12 +25,12 @@ from rig.local.aws import REGION, AwsApi
 from rig.local.key_value import KeyValuePipeline
 from rig.local.pipeline import LAKE, LAKE_BUCKET, create_lake
 from rig.local.relay import Misbehaviour
-from rig.samples import accounts, accounts_workload, dynamodb_tables, items, items_workload
+from rig.samples import dynamodb_tables, items_workload
 from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from tests.background import going_on
 from tests.commits_in_flight import kill_within
 
-ITEMS = 200
+ACCOUNTS = "headwater-accounts"
 CHANGES = 3_000
 SECONDS = 200.0
 # A second table, of another shape: its key has a number, and it is partitioned by an attribute as it is.
@@ -64,8 +64,8 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyValuePipel
         create_lake(aws_api, contracts)
         with KeyValuePipeline(folder, contracts, aws_api, Misbehaviour(repeated=0.2, delayed=0.2)) as pipeline:
             pipeline.start_source()
-            items.load(pipeline.client(), accounts.TABLE, accounts.generate(ITEMS, seed=7))
-            dynamodb_tables.fill(pipeline.client(), contracts[1], scale=0.2, seed=7)
+            for contract, scale in zip(contracts, (0.2, 0.04), strict=True):
+                dynamodb_tables.fill(pipeline.client(), contract, scale, seed=7)
             pipeline.start_writer()
             pipeline.drain()
             yield pipeline
@@ -74,11 +74,11 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyValuePipel
 def split(pipeline: KeyValuePipeline) -> None:
     """Split the stream's first open shard in the middle."""
     kinesis = pipeline.aws.client("kinesis")
-    shards = kinesis.list_shards(StreamName=accounts.TABLE)["Shards"]
+    shards = kinesis.list_shards(StreamName=ACCOUNTS)["Shards"]
     shard = next(shard for shard in shards if "EndingSequenceNumber" not in shard["SequenceNumberRange"])
     first, last = (int(shard["HashKeyRange"][end]) for end in ("StartingHashKey", "EndingHashKey"))
     middle = str((first + last) // 2)
-    kinesis.split_shard(StreamName=accounts.TABLE, ShardToSplit=shard["ShardId"], NewStartingHashKey=middle)
+    kinesis.split_shard(StreamName=ACCOUNTS, ShardToSplit=shard["ShardId"], NewStartingHashKey=middle)
 
 
 def test_the_lake_equals_the_table_after_kills_and_a_reshard_with_records_repeated_and_late(
@@ -99,7 +99,7 @@ def test_the_lake_equals_the_table_after_kills_and_a_reshard_with_records_repeat
             if stop.is_set():
                 return
             plan = WorkloadPlan(SECONDS, CHANGES, workers=2, seed=seed)
-            former += accounts_workload.run(pipeline.client, plan, count, stop).changes
+            former += items_workload.run(pipeline.client, pipeline.contracts[0], plan, count, stop).changes
 
     def await_more() -> None:
         enough = made + 50
@@ -113,7 +113,7 @@ def test_the_lake_equals_the_table_after_kills_and_a_reshard_with_records_repeat
         kill_within(pipeline, "accounts")
     pipeline.drain()
     assert [table for table in pipeline.verify() if not table.equal] == []
-    shards = [source for source in pipeline.events.cursor() if source.startswith(f"{accounts.TABLE}/")]
+    shards = [source for source in pipeline.events.cursor() if source.startswith(f"{ACCOUNTS}/")]
     assert len(shards) == 4, "the new shards were not read"
     assert unlike_history(pipeline) <= repaired
     changes = orders_by_item(pipeline, "accounts_changes")
@@ -147,12 +147,13 @@ def test_each_contract_has_a_table_of_its_own_that_changes_reach(pipeline: KeyVa
         {"AttributeName": "number", "KeyType": "RANGE"},
     ]
     summary = items_workload.run(pipeline.client, devices, WorkloadPlan(seconds=2, changes=60, workers=2, seed=5))
-    assert set(summary.by_kind) == set(items_workload.KINDS)
+    assert set(summary.by_kind) == set(items_workload.kinds_of(devices))
     pipeline.drain()
     accounts_table, devices_table = pipeline.verify()
     assert accounts_table.equal
     assert devices_table.equal
-    assert devices_table.source_rows == 40 + summary.by_kind["put"] - summary.by_kind["delete"]
+    of = summary.by_kind
+    assert devices_table.source_rows == 40 + of["put"] - of["delete"] + (8 - 4) * of["batch_write"]
     quarantined = [event for event in pipeline.events.update() if event["event"] == "quarantine"]
     assert quarantined == []
 
@@ -164,8 +165,8 @@ def test_a_row_that_the_source_does_not_have_goes_by_a_repair(
         monkeypatch.setenv(name, value)
     for name, text in (("accounts", (CONTRACTS / "accounts.yaml").read_text()), ("devices", DEVICES)):
         (tmp_path / f"{name}.yaml").write_text(text)
-    (item,) = pipeline.client().scan(TableName=accounts.TABLE, Limit=1)["Items"]
-    put_change(pipeline, accounts.TABLE, {**item, "id": {"S": "a ghost"}}, int(time.time()) - 3600)
+    (item,) = pipeline.client().scan(TableName=ACCOUNTS, Limit=1)["Items"]
+    put_change(pipeline, ACCOUNTS, {**item, "id": {"S": "a ghost"}}, int(time.time()) - 3600)
     pipeline.drain()
     assert [table.extra for table in pipeline.verify()] == [1, 0]
     verify = ["verify", "--lake", LAKE, "--contracts", str(tmp_path), "--endpoint", pipeline.aws.s3_endpoint]

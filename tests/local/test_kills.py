@@ -30,6 +30,7 @@ from rig.samples.loading import load_folder
 from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from tests.background import going_on
 from tests.commits_in_flight import COMPACTION, complete_instants, kill_within, stop_within
+from tests.kafka_groups import assignments
 
 # Of one round of the workload, which goes on until the kills are over.
 ROUND_SECONDS = 150
@@ -338,7 +339,7 @@ def test_each_sink_task_has_partitions_of_each_topic_and_changes_land_in_all(pip
     def assigned() -> list[set[tuple[str, int]]]:
         # While the group shares them out, as after a kill, nobody has any.
         with suppress(TypeError):
-            return pipeline.broker.assignments(connectors.sink_group(pipeline.settings))
+            return assignments(pipeline.broker, connectors.sink_group(pipeline.settings))
         return []
 
     def are_shared_out() -> bool:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from headwater.contract.model import DYNAMODB, POSTGRESQL
-from headwater.contract.reading import read_contracts
+from headwater.contract.reading import read_contract, read_contracts
+from headwater.paths import CONTRACTS
 from rig.local_aws.daemon import Running
-from rig.samples import accounts, items, orders
+from rig.samples import items, orders
 from rig.samples.loading import load_folder
 from tests.checkout import Checkout, succeeded
 from tests.deployment import Deployment
@@ -101,7 +102,8 @@ def test_the_lake_is_deployed_compared_and_destroyed_locally(checkout: Checkout,
         options = ["--host", login["host"], "--port", str(login["port"]), "--user", "headwater_reader"]
         password = deployment.login("reader")["password"]
     else:
-        items.load(deployment.client("dynamodb"), ITEMS_TABLE, accounts.generate(100, 1996))
+        generated = items.generate(read_contract(CONTRACTS / "accounts.yaml"), 100, 1996)
+        items.load(deployment.client("dynamodb"), ITEMS_TABLE, generated)
 
     def compared() -> list[dict[str, Any]]:
         done = checkout.run_headwater("verify", "--env", "local", "--json", *options, HEADWATER_DB_PASSWORD=password)

@@ -23,6 +23,7 @@ from rig.local.key_value import KeyValuePipeline
 from rig.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from rig.samples import dynamodb_tables, orders
 from rig.samples.loading import load_folder
+from tests.kafka_groups import delete_before
 
 pytestmark = pytest.mark.drill
 SCALE = 2.0
@@ -74,7 +75,7 @@ def lose_all(relational: Pipeline, key_value: KeyValuePipeline) -> None:
                 s3.delete_object(Bucket=bucket, Key=entry["Key"])
     topics = connectors.table_topics(relational.contracts, relational.settings)
     for (topic, partition), end in relational.broker.ends(topics).items():
-        relational.broker.delete_before(topic, partition, end)
+        delete_before(relational.broker, topic, partition, end)
     kinesis = relational.aws.client("kinesis")
     for source in key_value.tables.values():
         kinesis.delete_stream(StreamName=source.name)

@@ -26,7 +26,7 @@ from rig.local.aws import AwsApi
 from rig.local.kafka import Broker
 from rig.local.key_value import KeyValuePipeline
 from rig.local.pipeline import DATABASE, GLUE_DATABASE, LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME, Pipeline
-from rig.samples import accounts, accounts_workload, items, orders, orders_workload
+from rig.samples import dynamodb_tables, items_workload, orders, orders_workload
 from rig.samples.loading import load_folder
 from rig.samples.paced_workers import WorkloadPlan
 from tests import kafka_rights
@@ -41,7 +41,7 @@ NAMES = Names(
     resources={
         GLUE_DATABASE: "{database}",
         SECRET_NAME: "{source_secret}",
-        accounts.TABLE: "{key-value_Streamaccounts}",
+        "headwater-accounts": "{key-value_Streamaccounts}",
     },
     keys=(
         # On AWS contracts are assets of the step and the job.
@@ -169,9 +169,10 @@ class WholeRun:
 def write_accounts(key_value: KeyValuePipeline) -> None:
     """Run the key-value pipeline under a workload until everything is in the lake."""
     key_value.start_source()
-    items.load(key_value.client(), accounts.TABLE, accounts.generate(200, 1))
+    (accounts,) = key_value.contracts
+    dynamodb_tables.fill(key_value.client(), accounts, 0.2, 1)
     key_value.start_writer()
-    accounts_workload.run(key_value.client, WorkloadPlan(seconds=20, changes=200, workers=2, seed=5))
+    items_workload.run(key_value.client, accounts, WorkloadPlan(seconds=20, changes=200, workers=2, seed=5))
     key_value.drain()
 
 

@@ -19,7 +19,7 @@ from headwater.contract.reading import read_contracts
 from headwater.paths import CONTRACTS
 from rig.local.key_value import KeyValuePipeline
 from rig.local.pipeline import Pipeline
-from rig.samples import accounts, accounts_workload, items, orders, orders_workload
+from rig.samples import dynamodb_tables, items_workload, orders, orders_workload
 from rig.samples.loading import load_folder
 from rig.samples.paced_workers import WorkloadPlan
 from tests.aws_recorder import ApiWithS3Behind, Recorder
@@ -71,10 +71,11 @@ def test_a_slow_refusing_and_silent_store_costs_nothing(tmp_path: Path, capsys: 
         relational.start(lambda text: nullcontext(), partial(_load, tmp_path / "data"))
         with KeyValuePipeline(tmp_path / "key_value", contracts, api) as key_value:
             key_value.start_source()
-            items.load(key_value.client(), accounts.TABLE, accounts.generate(200, 1))
+            (accounts,) = key_value.contracts
+            dynamodb_tables.fill(key_value.client(), accounts, 0.2, 1)
             key_value.start_writer()
             accounts_plan = WorkloadPlan(SECONDS, changes=400, workers=2, seed=5)
-            changing = threading.Thread(target=accounts_workload.run, args=(key_value.client, accounts_plan))
+            changing = threading.Thread(target=items_workload.run, args=(key_value.client, accounts, accounts_plan))
             changing.start()
             orders_workload.run(relational.application, WorkloadPlan(SECONDS, changes=400, workers=4, seed=3))
             changing.join()

@@ -13,7 +13,7 @@ from headwater.definitions.order_database import ROLES
 from headwater.order_database import administration
 from headwater.paths import CONTRACTS
 from rig.local.postgresql_server import PostgresqlServer
-from rig.samples import orders, orders_workload
+from rig.samples import orders, orders_workload, paced_workers
 from rig.samples.loading import load_folder
 from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
 
@@ -83,7 +83,7 @@ def test_it_ends_soon_after_it_is_told_to(app: "partial[psycopg.Connection]") ->
 def test_a_table_that_somebody_holds_on_to_is_left_as_it_is(
     server: PostgresqlServer, app: "partial[psycopg.Connection]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orders_workload, "_ATTEMPTS", 2)
+    monkeypatch.setattr(paced_workers, "ATTEMPTS", 2)
     monkeypatch.setattr(orders_workload, "choose_kinds", lambda *plan: ["truncate_territories"] * 2)
     with server.connect("northwind") as holding, holding.transaction():
         holding.execute("SELECT count(*) FROM northwind.employee_territories")

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
 from headwater.lake.base.progress import NOTED_AS, Progress
-from headwater.verify import Lake
 from headwater.waiting import wait_until
 from rig.demo import freshness
-from rig.demo.freshness import PublishedInstants, changed_rows
+from rig.demo.freshness import PublishedInstants
 
 THINGS = parse_contract(
     """
@@ -118,25 +114,3 @@ def test_a_look_that_fails_is_made_up_for_and_the_last_one_is_made_at_the_end(mo
         time.sleep(0.05)
         timeline.names.append("2.commit")
     assert published.counts() == {"things": 2}
-
-
-def test_rows_that_were_changed_since_count_deleted_ones_too() -> None:
-    def rows(_: str, __: Any) -> Iterator[pa.RecordBatch]:
-        at = [dt.datetime.fromtimestamp(second, dt.UTC) for second in (99, 100, 101)]
-        yield pa.RecordBatch.from_pydict(
-            {
-                "_hoodie_commit_time": ["1", "2", "2"],
-                "_source_ts": pa.array(at, pa.timestamp("us", "UTC")),
-                "_deleted": [False, True, False],
-            }
-        )
-
-    def readable(table: str) -> dict[str, float]:
-        assert table == "things"
-        return {"2": 103.5}
-
-    contracts: list[Contract] = [THINGS]
-    assert changed_rows(Lake("s3://lake/tables", {}, rows), contracts, readable, 100.0) == [
-        (100.0, 103.5),
-        (101.0, 103.5),
-    ]

@@ -243,6 +243,12 @@ def test_what_the_parts_cannot_be_is_refused(what: str) -> None:
         refused_creation(kind, properties)
 
 
+def test_a_type_refuses_a_property_that_it_does_not_heed(tmp_path: Path) -> None:
+    kind = Clusters(tmp_path, SURROUNDINGS).types()[stream.CONFIGURATION]
+    with pytest.raises(UserError, match="AWS::MSK::Configuration: Unheard would have no effect here"):
+        kind.create("c", Properties({"Name": "c", "ServerProperties": "a=1", "Unheard": 1}))
+
+
 UPDATES: dict[str, tuple[Any, str]] = {
     database.CLUSTER: (database.Clusters(Path("rds"), SURROUNDINGS, NO_STORE), "Engine"),
     database.PARAMETER_GROUP: (database.Clusters(Path("rds"), SURROUNDINGS, NO_STORE), "Parameters"),

@@ -1,8 +1,11 @@
 """Items for any contract: of every type that a contract may name, the same for the same number and seed."""
 
+import itertools
 import json
 import random
-import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -10,11 +13,11 @@ import pytest
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
+from headwater.errors import UserError
 from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder
 from rig.local.relay import kinesis_data
 from rig.samples import dynamodb_tables, items, items_workload
-from rig.samples.accounts import TABLE
-from rig.samples.items import REVISION, ItemMaker
+from rig.samples.items import REVISION, TYPES, ItemMaker
 from rig.samples.paced_workers import WorkloadPlan
 
 MICROS = 1_700_000_000_000_000
@@ -107,57 +110,93 @@ def test_an_item_outlives_the_test(made: list[dict[str, Any]]) -> None:
 
 def test_two_versions_of_an_item_differ(contract: Contract) -> None:
     make = ItemMaker(contract, random.Random(1))
-    assert make.item(7) != make.item(7)
-    assert make.item(7).keys() >= make.key(7).keys()
+    assert make.item(make.key(7)) != make.item(make.key(7))
+    assert make.item(make.key(7)).keys() >= make.key(7).keys()
 
 
-class Table:
-    """A DynamoDB table in memory, as far as the workload uses it."""
-
-    def __init__(self, present: list[dict[str, Any]], key: tuple[str, ...]) -> None:
-        self._key = key
-        self.items = {self._place(item): item for item in present}
-        self.changes = 0
-        self._counting = threading.Lock()
-
-    def _place(self, item: dict[str, Any]) -> str:
-        return repr([item[name] for name in self._key])
-
-    def get_paginator(self, _: str) -> Any:
-        keys = [{name: item[name] for name in self._key} for item in self.items.values()]
-        return MagicMock(paginate=lambda **_: [{"Items": keys}])
-
-    def put_item(self, Item: dict[str, Any], **_: Any) -> None:  # noqa: N803
-        with self._counting:
-            self.changes += Item != self.items.get(self._place(Item))
-            self.items[self._place(Item)] = Item
-
-    def delete_item(self, Key: dict[str, Any], **_: Any) -> None:  # noqa: N803
-        with self._counting:
-            del self.items[self._place(Key)]
-            self.changes += 1
-
-    def update_item(self, Key: dict[str, Any], **request: Any) -> None:  # noqa: N803
-        assert self._place(Key) in self.items
-        assert REVISION in request["ExpressionAttributeNames"].values()
-        assert not set(request["ExpressionAttributeNames"].values()) & set(self._key)
-        with self._counting:
-            self.changes += 1
+def values(value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every value in an attribute, with its type, from the outside in."""
+    ((type_, inner),) = value.items()
+    yield type_, inner
+    for nested in inner.values() if type_ == "M" else inner if type_ == "L" else ():
+        yield from values(nested)
 
 
-def test_a_workload_counts_each_change_and_makes_every_kind(contract: Contract, made: list[dict[str, Any]]) -> None:
-    table = Table(made[:20], ("owner", "boughtOn"))
-    plan = WorkloadPlan(seconds=0.1, changes=200, workers=3, seed=4)
-    summary = items_workload.run(lambda: table, contract, plan)
-    assert summary.changes == table.changes >= 200
-    assert summary.by_kind.keys() == items_workload.KINDS.keys()
-    assert len(table.items) == 20 + summary.by_kind["put"] - summary.by_kind["delete"]
+def all_values(made: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    return itertools.chain.from_iterable(values(value) for item in made for value in item.values())
 
 
-def test_an_empty_table_can_be_changed_too(contract: Contract) -> None:
-    table = Table([], ("owner", "boughtOn"))
-    plan = WorkloadPlan(seconds=0.1, changes=20, workers=2, seed=4)
-    assert items_workload.run(lambda: table, contract, plan).changes == table.changes
+def test_items_have_every_type_nested_too_and_names_that_need_quoting(made: list[dict[str, Any]]) -> None:
+    assert {type_ for item in made for type_, _ in values(item.get("mixed", {"NULL": True}))} == set(TYPES)
+    nested = {name for type_, value in all_values(made) if type_ == "M" for name in value}
+    assert {"nick.name", 'said "hello"', "città"} <= {name for item in made for name in item}
+    assert {"a.b.c", "größe", "["} <= nested
+
+
+def test_values_at_the_edges_occur(made: list[dict[str, Any]]) -> None:
+    scalars = {(type_, str(value)) for type_, value in all_values(made) if type_ not in ("M", "L")}
+    assert {("S", ""), ("B", "b''"), ("N", "1E-130"), ("NULL", "True")} <= scalars
+    digits = [len(Decimal(value).as_tuple().digits) for type_, value in all_values(made) if type_ == "N"]
+    assert max(digits) == 38
+    assert any("" in value for type_, value in all_values(made) if type_ == "SS")
+
+
+def test_no_set_is_empty_or_holds_a_member_twice(made: list[dict[str, Any]]) -> None:
+    for type_, value in all_values(made):
+        if type_ in ("SS", "NS", "BS"):
+            members = [Decimal(member) for member in value] if type_ == "NS" else value
+            assert 0 < len(set(members)) == len(value)
+
+
+def test_every_kind_is_chosen_and_makes_enough_changes(contract: Contract) -> None:
+    kinds, known = items_workload.choose_kinds(contract, 2000, seed=3), items_workload.kinds_of(contract)
+    assert set(kinds) == set(known)
+    assert 2000 <= sum(known[kind].changes for kind in kinds) < 2020
+    assert set(items_workload.choose_kinds(contract, 0, seed=3)) == set(known)
+
+
+def test_without_a_time_to_live_no_item_expires(contract: Contract) -> None:
+    lasting = replace(contract, source=replace(contract.source, time_to_live=None))
+    kinds = items_workload.choose_kinds(lasting, 2000, seed=3)
+    assert set(items_workload.choose_kinds(contract, 2000, seed=3)) - set(kinds) == {"expire", "renew"}
+
+
+def test_the_kinds_are_the_same_for_the_same_seed(contract: Contract) -> None:
+    kinds = items_workload.choose_kinds(contract, 500, seed=1)
+    assert items_workload.choose_kinds(contract, 500, seed=1) == kinds
+    assert items_workload.choose_kinds(contract, 500, seed=2) != kinds
+
+
+def test_a_value_is_of_one_of_the_types_asked_for(contract: Contract) -> None:
+    make = ItemMaker(contract, random.Random(5)).values
+    assert {next(iter(make.any(["S", "NULL"]))) for _ in range(50)} == {"S", "NULL"}
+
+
+def test_an_empty_table_is_refused(contract: Contract) -> None:
+    client = MagicMock()
+    client.get_paginator.return_value.paginate.return_value = [{"Items": []}]
+    plan = WorkloadPlan(seconds=1, changes=10, workers=2, seed=1)
+    with pytest.raises(UserError, match=r"table things has no items, expected one at least: load it first"):
+        items_workload.run(lambda: client, contract, plan)
+
+
+def test_items_that_have_expired_are_left_alone_since_dynamodb_may_delete_them(contract: Contract) -> None:
+    written: list[bytes] = []
+    stored: list[dict[str, Any]] = [
+        {"owner": {"B": number.to_bytes(2, "big")}, "boughtOn": {"S": "2024-01-01"}, "expires_at": expires}
+        for number, expires in enumerate([*[{"S": "a text"}, {"N": "1"}, {"N": "4102444800"}] * 4])
+    ]
+    client = MagicMock()
+    client.get_paginator.return_value.paginate.return_value = [{"Items": stored}]
+    client.batch_write_item.return_value = {"UnprocessedItems": {}}
+    client.update_item.side_effect = lambda **request: written.append(request["Key"]["owner"]["B"])
+    client.put_item.side_effect = lambda **request: written.append(request["Item"]["owner"]["B"])
+    client.get_item.side_effect = lambda **request: {"Item": {**request["Key"], REVISION: {"N": "1"}}}
+    items_workload.run(lambda: client, contract, WorkloadPlan(seconds=0.5, changes=200, workers=1, seed=1))
+    expired = {item["owner"]["B"] for item in stored if item["expires_at"] == {"N": "1"}}
+    assert expired
+    assert set(written).isdisjoint(expired)
+    assert set(written) & {item["owner"]["B"] for item in stored}
 
 
 def test_summaries_add_up() -> None:
@@ -169,9 +208,8 @@ def test_summaries_add_up() -> None:
     assert items_workload.together([]) == items_workload.ItemsSummary(0, 0.0)
 
 
-def test_the_accounts_get_the_whole_plan_and_other_tables_a_part(contract: Contract) -> None:
+def test_each_table_gets_an_equal_part_of_the_plan() -> None:
     plan = WorkloadPlan(seconds=60, changes=2_400, workers=4, seed=1)
-    part = dynamodb_tables.plan_of(contract, plan)
+    assert dynamodb_tables.part_of(plan, 1) == plan
+    part = dynamodb_tables.part_of(plan, 8)
     assert (part.seconds, part.changes, part.workers) == (60, 300, 1)
-    accounts = parse_contract(EVERY_TYPE.replace("table: things,", f"table: {TABLE},"), "things.yaml")
-    assert dynamodb_tables.plan_of(accounts, plan) == plan

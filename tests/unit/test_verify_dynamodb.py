@@ -26,7 +26,7 @@ from headwater.verify import DynamoDbSource, Lake, TableComparison, compare, ver
 from headwater.verify.bunches import Pace
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.verify.forms import Row
-from rig.samples import accounts
+from rig.samples.items import generate
 
 UTC = dt.UTC
 TEXTS = pa.list_(pa.string())
@@ -703,8 +703,8 @@ def contract() -> Contract:
 
 
 @pytest.fixture(scope="module")
-def items() -> list[Item]:
-    return list(accounts.generate(200, 1))
+def items(contract: Contract) -> list[Item]:
+    return list(generate(contract, 200, 1))
 
 
 @pytest.fixture(scope="module")

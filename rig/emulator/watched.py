@@ -1,0 +1,47 @@
+"""Records which properties of a resource a handler reads.
+
+Both the emulator and Headwater's parts import this module, so it needs nothing but Python's own library.
+"""
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping
+from typing import Any
+
+
+class Watched(dict[str, Any]):
+    """The properties of a resource, and the names that a handler has read. A loop over all of them reads each."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        super().__init__(properties)
+        self.seen: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.seen.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.seen.add(str(name))
+        return super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self.seen.update(super().keys())
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As a dict's."""
+        self.seen.add(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """As a dict's."""
+        self.seen.add(name)
+        return super().pop(name, *default)
+
+    def keys(self) -> KeysView[str]:
+        """As a dict's."""
+        self.seen.update(super().keys())
+        return super().keys()
+
+    def items(self) -> ItemsView[str, Any]:
+        """As a dict's."""
+        self.seen.update(super().keys())
+        return super().items()
