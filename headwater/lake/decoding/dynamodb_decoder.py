@@ -82,7 +82,7 @@ class DynamoDecoder:
         self._is_history = contract.is_history
         self._columns = _Columns(contract)
         self._left_out = LeftOut(contract, mask_key)
-        self._take_apart = msgspec.json.Decoder(_record_type(self._columns)).decode
+        self._take_apart = msgspec.json.Decoder(_Record).decode
         self._take_item_apart = msgspec.json.Decoder(_Exported).decode
 
     def decode(self, data: str | bytes | None, sequence: str | None, position: str) -> Decoded:
@@ -250,36 +250,29 @@ class _Exported(msgspec.Struct):
     Item: dict[str, Raw]
 
 
-def _record_type(columns: _Columns) -> Any:
-    """The type of a Kinesis record. Keys and OldImage have only the attributes of key and partition, NewImage has all.
-    What has no type here is checked where it is used."""
-    text = msgspec.field(default=None)
-    change = msgspec.defstruct(
-        "Change",
-        [
-            ("ApproximateCreationDateTime", Any, text),
-            ("ApproximateCreationDateTimePrecision", Any, text),
-            ("Keys", _members_type("Keys", columns.key) | None, text),
-            ("NewImage", dict[str, Raw] | None, text),
-            ("OldImage", _members_type("OldImage", columns.partition) | None, text),
-        ],
-    )
-    names = ("tableName", "eventName", "eventID", "userIdentity")
-    return msgspec.defstruct("Record", [("dynamodb", change), *((name, Any, text) for name in names)])
+class _Change(msgspec.Struct):
+    """What a record says of a change. What has no type here is checked where it is used."""
+
+    ApproximateCreationDateTime: Any = None
+    ApproximateCreationDateTimePrecision: Any = None
+    Keys: dict[str, Raw] | None = None
+    NewImage: dict[str, Raw] | None = None
+    OldImage: dict[str, Raw] | None = None
 
 
-def _members_type(name: str, columns: Sequence[AttributeColumn]) -> Any:
-    """The type of an image that has only the attributes of these columns, as text."""
-    if any(encode_basestring(column.name) != f'"{column.name}"' for column in columns):
-        return dict[str, Raw]  # a type's members cannot be called so
-    names = {column.member: column.name for column in columns}
-    members = [(member, Raw, msgspec.field(default=None, name=name)) for member, name in names.items()]
-    return msgspec.defstruct(name, members)
+class _Record(msgspec.Struct):
+    """A Kinesis record."""
+
+    dynamodb: _Change
+    tableName: Any = None
+    eventName: Any = None
+    eventID: Any = None
+    userIdentity: Any = None
 
 
-def _member(image: Any, column: AttributeColumn) -> Raw | None:
-    """The text of a column's attribute in such an image."""
-    return image.get(column.name) if isinstance(image, dict) else getattr(image, column.member, None)
+def _member(image: _Image | None, column: AttributeColumn) -> Raw | None:
+    """The text of a column's attribute in an image."""
+    return None if image is None else image.get(column.name)
 
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
