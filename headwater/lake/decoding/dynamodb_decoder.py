@@ -149,28 +149,28 @@ class DynamoDecoder:
         return self._left_out.of_text(text)
 
     def _decoded(self, record: Any, sequence: str | None, position: str) -> Decoded:
-        if record.tableName != self._table:
-            raise BadRecord(f"tableName: found {record.tableName!r}, expected {self._table!r}")
-        op = _OPS.get(record.eventName)
+        if record.table_name != self._table:
+            raise BadRecord(f"tableName: found {record.table_name!r}, expected {self._table!r}")
+        op = _OPS.get(record.event_name)
         if op is None:
-            raise BadRecord(f"eventName: found {record.eventName!r}, expected {', '.join(_OPS)}")
+            raise BadRecord(f"eventName: found {record.event_name!r}, expected {', '.join(_OPS)}")
         change = record.dynamodb
         micros = _micros(change.ApproximateCreationDateTime, change.ApproximateCreationDateTimePrecision)
-        tie = _event_digits(record.eventID) if sequence is None else _sequence_digits(sequence)
+        tie = _event_digits(record.event_id) if sequence is None else _sequence_digits(sequence)
         order = _order(self._epoch, micros, _CHANGED, tie)
         # A repeated record has another sequence number, and the same eventID.
-        change_id = _order(self._epoch, micros, _CHANGED, _event_digits(record.eventID)) if self._is_history else None
-        tail = (op, order, moment(micros), position or f"event/{record.eventID}")
+        change_id = _order(self._epoch, micros, _CHANGED, _event_digits(record.event_id)) if self._is_history else None
+        tail = (op, order, moment(micros), position or f"event/{record.event_id}")
         partition = self._columns.partition
         if partition and op != "c" and change.OldImage is None:
-            raise BadRecord(f"{record.eventName} without OldImage: it would tell the partition")
+            raise BadRecord(f"{record.event_name} without OldImage: it would tell the partition")
         if op == "d":
-            by = "ttl" if _is_time_to_live(record.userIdentity) else "client"
+            by = "ttl" if _is_time_to_live(record.user_identity) else "client"
             return Decoded((self._tombstone(self._columns.place(change), tail, by, change_id),))
         image = change.NewImage
         try:
             if image is None:
-                raise BadRecord(f"{record.eventName} without NewImage")
+                raise BadRecord(f"{record.event_name} without NewImage")
             image, lost = self._left_out.of_image(image)
             row = self._row(image, lost, tail, change_id)
         except DEFECTS as error:
@@ -260,14 +260,14 @@ class _Change(msgspec.Struct):
     OldImage: dict[str, Raw] | None = None
 
 
-class _Record(msgspec.Struct):
+class _Record(msgspec.Struct, rename="camel"):
     """A Kinesis record."""
 
     dynamodb: _Change
-    tableName: Any = None
-    eventName: Any = None
-    eventID: Any = None
-    userIdentity: Any = None
+    table_name: Any = None
+    event_name: Any = None
+    event_id: Any = msgspec.field(default=None, name="eventID")
+    user_identity: Any = None
 
 
 def _member(image: _Image | None, column: AttributeColumn) -> Raw | None:

@@ -103,8 +103,8 @@ def main(source: Source, argv: list[str]) -> int:
 
 
 def write(source: Source, running: Job, options: argparse.Namespace) -> None:
-    """Do the work of all tables until it is done (``--once``) or a signal stops the job. Raises as ``Job.run`` does, and
-    UserError if an argument does not fit the contracts."""
+    """Do the work of all tables until it is done (``--once``) or a signal stops the job. Raises as ``Job.run`` does,
+    and UserError if an argument does not fit the contracts."""
     prepared = source.prepared(running, options)
 
     def work_of(contract: Contract) -> Callable[[], CommitNext]:
