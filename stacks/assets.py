@@ -15,6 +15,7 @@ from aws_cdk import aws_s3_assets as s3_assets
 from headwater.errors import UserError
 from headwater.packaging import artifacts, jars, python_archives, wheels
 from headwater.packaging.artifacts import MOMENT, zip_files
+from stacks.base import grant
 
 
 @dataclass(frozen=True)
@@ -112,13 +113,13 @@ class NamedFile:
 
     def grant_fetch(self, grantee: iam.IGrantable) -> None:
         """Let a principal fetch the file."""
-        iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[self.arn])
+        grant(grantee, ["s3:GetObject"], [self.arn])
 
 
 def grant_fetch(grantee: iam.IGrantable, files: Iterable[s3_assets.Asset]) -> None:
     """Let a principal fetch these files. CDK's own grant covers its whole bucket."""
     for arn in fetch_arns(files):
-        iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[arn])
+        grant(grantee, ["s3:GetObject"], [arn])
 
 
 def fetch_arns(files: Iterable[s3_assets.Asset]) -> list[str]:

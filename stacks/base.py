@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -99,22 +99,38 @@ class HeadwaterStack(cdk.Stack):
 
     def grant_put_metrics(self, grantee: iam.IGrantable, namespace: str) -> None:
         """Let a principal send metrics to one namespace of CloudWatch."""
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["cloudwatch:PutMetricData"],
-            resource_arns=["*"],
+        grant(
+            grantee,
+            ["cloudwatch:PutMetricData"],
+            ["*"],
             conditions={"StringEquals": {"cloudwatch:namespace": namespace}},
+            wildcard=Reason.ACTION_TAKES_NO_RESOURCE,
         )
-        acknowledge_wildcard(grantee, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
 
     def grant_put_events(self, grantee: iam.IGrantable, source: str) -> None:
         """Let a principal send events of one source to the account's event bus."""
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["events:PutEvents"],
-            resource_arns=[self.format_arn(service="events", resource="event-bus", resource_name="default")],
+        grant(
+            grantee,
+            ["events:PutEvents"],
+            [self.format_arn(service="events", resource="event-bus", resource_name="default")],
             conditions={"StringEquals": {"events:source": source}},
         )
+
+    def grant_read_secret(self, grantee: iam.IGrantable, name: str, key_arn: str | None) -> None:
+        """Let a principal read a secret by its name, and decrypt it with its key, None where that is AWS's own.
+
+        An exported ARN would keep a secret from going when nothing needs it any more.
+        """
+        arn = self.format_arn(
+            service="secretsmanager",
+            resource="secret",
+            # Secrets Manager ends the ARN with a hyphen and six characters.
+            resource_name=f"{name}-??????",
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+        grant(grantee, ["secretsmanager:GetSecretValue"], [arn])
+        if key_arn is not None:
+            self.grant_decrypt(grantee, key_arn, "secretsmanager")
 
     def grant_decrypt(self, grantee: iam.IGrantable, key_arn: str, service: str) -> None:
         """Let a principal of this or a later stack decrypt with a key through one service, such as ``kinesis``.
@@ -122,12 +138,31 @@ class HeadwaterStack(cdk.Stack):
         The key's own grant would name the principal in the key's policy, and so make the key's stack need the later
         one.
         """
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["kms:Decrypt"],
-            resource_arns=[key_arn],
+        grant(
+            grantee,
+            ["kms:Decrypt"],
+            [key_arn],
             conditions={"StringEquals": {"kms:ViaService": f"{service}.{self.region}.amazonaws.com"}},
         )
+
+
+def grant(
+    grantee: iam.IGrantable,
+    actions: Sequence[str],
+    resources: Sequence[str],
+    *,
+    conditions: Mapping[str, Mapping[str, str]] | None = None,
+    wildcard: Reason | None = None,
+) -> None:
+    """Let a principal do these actions to resources, by a policy of its own.
+
+    ``wildcard`` is the reason why the ARN of a resource may contain a ``*``.
+    """
+    iam.Grant.add_to_principal(
+        grantee=grantee, actions=list(actions), resource_arns=list(resources), conditions=conditions
+    )
+    if wildcard is not None:
+        acknowledge_wildcard(grantee, resources, wildcard)
 
 
 def _unprotected(scope: Construct) -> list[str]:
@@ -140,13 +175,8 @@ def _unprotected(scope: Construct) -> list[str]:
 
 def grant_pass_role(grantee: iam.Role, role: iam.IRole, service: str) -> None:
     """Let a role hand another role to one service, such as ``ec2.amazonaws.com``."""
-    grantee.add_to_policy(
-        iam.PolicyStatement(
-            actions=["iam:PassRole"],
-            resources=[role.role_arn],
-            conditions={"StringEquals": {"iam:PassedToService": service}},
-        )
-    )
+    conditions = {"StringEquals": {"iam:PassedToService": service}}
+    grant(grantee, ["iam:PassRole"], [role.role_arn], conditions=conditions)
 
 
 def properties_text(values: Mapping[str, str]) -> str:

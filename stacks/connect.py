@@ -20,9 +20,9 @@ from headwater.definitions import connectors, left_slot
 from headwater.definitions.connectors import CaptureSettings
 from headwater.environment.model import Environment
 from stacks.assets import Assets
-from stacks.base import HeadwaterStack, grant_pass_role, properties_text
+from stacks.base import HeadwaterStack, grant, grant_pass_role, properties_text
 from stacks.lake import LakeStack
-from stacks.nag import Reason, acknowledge_wildcard
+from stacks.nag import Reason
 from stacks.network import NetworkStack
 from stacks.polled import PolledProvider
 from stacks.relational_source import RelationalSource
@@ -262,11 +262,7 @@ class ConnectStack(HeadwaterStack):
             return None
         parameter = left_slot.parameter(self.environment_settings.name)
         arn = self.format_arn(service="ssm", resource="parameter", resource_name=parameter.removeprefix("/"))
-        iam.Grant.add_to_principal(
-            grantee=self._provider.role,
-            actions=["ssm:DeleteParameter", "ssm:PutParameter"],
-            resource_arns=[arn],
-        )
+        grant(self._provider.role, ["ssm:DeleteParameter", "ssm:PutParameter"], [arn])
         drop = "true" if self.environment_settings.deletes_data else "false"
         return {"Slot": slot, "Parameter": parameter, "Drop": drop}
 
@@ -279,38 +275,27 @@ class ConnectStack(HeadwaterStack):
             resource="role",
             resource_name="aws-service-role/kafkaconnect.amazonaws.com/AWSServiceRoleForKafkaConnect",
         )
-        rights = (
-            (
-                [self._connect_arn("connector", f"{name}/*") for name in names],
-                [f"kafkaconnect:{action}" for action in _CONNECTOR_ACTIONS],
-            ),
-            (
-                [self._connect_arn("connector-operation", f"{name}/*") for name in names],
-                ["kafkaconnect:DescribeConnectorOperation"],
-            ),
-            ([linked_role], ["iam:AttachRolePolicy", "iam:CreateServiceLinkedRole", "iam:PutRolePolicy"]),
-            (["*"], list(_CALLER_ACTIONS)),
-        )
-        for resources, actions in rights:
-            iam.Grant.add_to_principal(grantee=self._provider.role, actions=actions, resource_arns=resources)
-        operations = [arn for resources, _ in rights[:2] for arn in resources]
-        acknowledge_wildcard(self._provider.role, operations, Reason.NAMES_BELOW_A_PREFIX)
-        acknowledge_wildcard(self._provider.role, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
+        role, below = self._provider.role, Reason.NAMES_BELOW_A_PREFIX
+        kept = [self._connect_arn("connector", f"{name}/*") for name in names]
+        operations = [self._connect_arn("connector-operation", f"{name}/*") for name in names]
+        grant(role, [f"kafkaconnect:{action}" for action in _CONNECTOR_ACTIONS], kept, wildcard=below)
+        grant(role, ["kafkaconnect:DescribeConnectorOperation"], operations, wildcard=below)
+        grant(role, ["iam:AttachRolePolicy", "iam:CreateServiceLinkedRole", "iam:PutRolePolicy"], [linked_role])
+        grant(role, _CALLER_ACTIONS, ["*"], wildcard=Reason.ACTION_TAKES_NO_RESOURCE)
 
     def _grant_pass(self, role: iam.Role, security_group: ec2.SecurityGroup) -> None:
         """Let the custom resource hand a connector its role and its place in the network."""
         grant_pass_role(self._provider.role, role, "kafkaconnect.amazonaws.com")
-        interfaces = self._ec2_arn("network-interface", "*")
-        iam.Grant.add_to_principal(
-            grantee=self._provider.role,
-            actions=["ec2:CreateNetworkInterface"],
-            resource_arns=[
-                interfaces,
+        grant(
+            self._provider.role,
+            ["ec2:CreateNetworkInterface"],
+            [
+                self._ec2_arn("network-interface", "*"),
                 self._ec2_arn("security-group", security_group.security_group_id),
                 *(self._ec2_arn("subnet", subnet) for subnet in self._subnets),
             ],
+            wildcard=Reason.NAMES_BELOW_A_PREFIX,
         )
-        acknowledge_wildcard(self._provider.role, [interfaces], Reason.NAMES_BELOW_A_PREFIX)
 
     def _ec2_arn(self, kind: str, name: str) -> str:
         return self.format_arn(service="ec2", resource=kind, resource_name=name)

@@ -15,8 +15,8 @@ from constructs import Construct
 from headwater.definitions.order_database import APP_ROLE, CDC_ROLE, READER_ROLE
 from headwater.environment import rds_authority
 from headwater.environment.model import Aurora, Environment
-from stacks.base import HeadwaterStack
-from stacks.nag import Reason, acknowledge, acknowledge_wildcard
+from stacks.base import HeadwaterStack, grant
+from stacks.nag import Reason, acknowledge
 from stacks.network import NetworkStack
 from stacks.relational_source import Address
 
@@ -154,13 +154,13 @@ class DatabaseStack(HeadwaterStack):
 
     def grant_run_sql(self, grantee: iam.IGrantable) -> None:
         """Let a principal run SQL through the Data API, as the database's owner."""
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=[
+        grant(
+            grantee,
+            [
                 f"rds-data:{action}"
                 for action in ("BeginTransaction", "CommitTransaction", "ExecuteStatement", "RollbackTransaction")
             ],
-            resource_arns=[self.cluster.cluster_arn],
+            [self.cluster.cluster_arn],
         )
         self._grant_read(grantee, [self._owner_secret])
 
@@ -172,17 +172,16 @@ class DatabaseStack(HeadwaterStack):
     def grant_rotate(self, grantee: iam.IGrantable) -> None:
         """Let a principal give the roles new passwords, in the database and in their secrets."""
         self.grant_fill(grantee)
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["secretsmanager:PutSecretValue", "secretsmanager:UpdateSecretVersionStage"],
-            resource_arns=[secret.secret_arn for secret in self._secrets.values()],
+        grant(
+            grantee,
+            ["secretsmanager:PutSecretValue", "secretsmanager:UpdateSecretVersionStage"],
+            [secret.secret_arn for secret in self._secrets.values()],
         )
-        iam.Grant.add_to_principal(grantee=grantee, actions=["secretsmanager:GetRandomPassword"], resource_arns=["*"])
-        acknowledge_wildcard(grantee, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["kms:GenerateDataKey"],
-            resource_arns=[self._key.key_arn],
+        grant(grantee, ["secretsmanager:GetRandomPassword"], ["*"], wildcard=Reason.ACTION_TAKES_NO_RESOURCE)
+        grant(
+            grantee,
+            ["kms:GenerateDataKey"],
+            [self._key.key_arn],
             conditions={"StringEquals": {"kms:ViaService": f"secretsmanager.{self.region}.amazonaws.com"}},
         )
 
@@ -199,10 +198,10 @@ class DatabaseStack(HeadwaterStack):
 
     def _grant_read(self, grantee: iam.IGrantable, secrets: Sequence[secretsmanager.ISecret]) -> None:
         # Secret.grant_read would name the principal in the key's policy, and so make this stack need a later one.
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["secretsmanager:GetSecretValue", "secretsmanager:DescribeSecret"],
-            resource_arns=[secret.secret_arn for secret in secrets],
+        grant(
+            grantee,
+            ["secretsmanager:GetSecretValue", "secretsmanager:DescribeSecret"],
+            [secret.secret_arn for secret in secrets],
         )
         self.grant_decrypt(grantee, self._key.key_arn, "secretsmanager")
 

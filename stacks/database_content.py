@@ -16,9 +16,9 @@ from constructs import Construct, IDependable
 from headwater.definitions.order_database import CDC_ROLE, ORDERS_SPAN, REPAIR, content_statements
 from headwater.environment.model import Environment
 from stacks.assets import Assets, grant_fetch
-from stacks.base import HeadwaterStack
+from stacks.base import HeadwaterStack, grant
 from stacks.database import AWKWARD_CHARACTERS, DatabaseStack
-from stacks.nag import Reason, acknowledge_wildcard
+from stacks.nag import Reason
 from stacks.network import NetworkStack
 from stacks.polled import LONGEST_STEP, Functions, PolledProvider
 
@@ -122,7 +122,5 @@ class DatabaseContentStack(HeadwaterStack):
     def _grant_restart(self, role: iam.Role, connector: str) -> None:
         """Let the rotation restart the connector that logs in as one of the roles."""
         arn = self.format_arn(service="kafkaconnect", resource="connector", resource_name=f"{connector}/*")
-        role.add_to_policy(iam.PolicyStatement(actions=["kafkaconnect:RestartConnector"], resources=[arn]))
-        role.add_to_policy(iam.PolicyStatement(actions=["kafkaconnect:ListConnectors"], resources=["*"]))
-        acknowledge_wildcard(role, [arn], Reason.NAMES_BELOW_A_PREFIX)
-        acknowledge_wildcard(role, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
+        grant(role, ["kafkaconnect:RestartConnector"], [arn], wildcard=Reason.NAMES_BELOW_A_PREFIX)
+        grant(role, ["kafkaconnect:ListConnectors"], ["*"], wildcard=Reason.ACTION_TAKES_NO_RESOURCE)

@@ -16,10 +16,10 @@ from headwater.definitions import spark_settings, writers
 from headwater.definitions.connectors import NO_DATA
 from headwater.environment.model import Environment
 from stacks.assets import Assets, fetch_arns
-from stacks.base import HeadwaterStack
+from stacks.base import HeadwaterStack, grant
 from stacks.emr import ENVIRONMENT_TAG, PYTHON, EmrStack
 from stacks.lake import LakeStack
-from stacks.nag import Reason, acknowledge_wildcard
+from stacks.nag import Reason
 from stacks.polled import PolledProvider
 from stacks.restarts import Restarts
 
@@ -117,20 +117,16 @@ class EmrWriterStack(HeadwaterStack):
         """Let the custom resource add and cancel the steps of this environment's clusters, and look at any cluster: one
         that EMR has forgotten has no tag to know it by, and must be told from one that may not be seen."""
         clusters = self.format_arn(service="elasticmapreduce", resource="cluster", resource_name="*")
-        iam.Grant.add_to_principal(
-            grantee=role,
-            actions=["elasticmapreduce:DescribeCluster", "elasticmapreduce:ListSteps"],
-            resource_arns=[clusters],
-        )
-        iam.Grant.add_to_principal(
-            grantee=role,
-            actions=["elasticmapreduce:AddJobFlowSteps", "elasticmapreduce:CancelSteps"],
-            resource_arns=[clusters],
+        grant(role, ["elasticmapreduce:DescribeCluster", "elasticmapreduce:ListSteps"], [clusters])
+        grant(
+            role,
+            ["elasticmapreduce:AddJobFlowSteps", "elasticmapreduce:CancelSteps"],
+            [clusters],
             conditions={
                 "StringEquals": {f"elasticmapreduce:ResourceTag/{ENVIRONMENT_TAG}": self.environment_settings.name}
             },
+            wildcard=Reason.NAMES_BELOW_A_PREFIX,
         )
-        acknowledge_wildcard(role, [clusters], Reason.NAMES_BELOW_A_PREFIX)
 
     def _spark_settings(self) -> Mapping[str, str]:
         return {

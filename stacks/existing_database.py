@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import IDependable
@@ -44,17 +43,7 @@ class ExistingSource(RelationalSource):
         """Let the source connector out to the database's port, into its security group where there is a peering, and
         read the secret."""
         self._grant_reach(group)
-        stack = HeadwaterStack.of_construct(role)
-        secret = stack.format_arn(
-            service="secretsmanager",
-            resource="secret",
-            # Secrets Manager ends the ARN with a hyphen and six characters.
-            resource_name=f"{self.settings.secret}-??????",
-            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-        )
-        iam.Grant.add_to_principal(grantee=role, actions=["secretsmanager:GetSecretValue"], resource_arns=[secret])
-        if self.settings.secret_key is not None:
-            stack.grant_decrypt(role, self.settings.secret_key, "secretsmanager")
+        HeadwaterStack.of_construct(role).grant_read_secret(role, self.settings.secret, self.settings.secret_key)
 
     def grant_wait_for_slot(self, grantee: iam.IGrantable) -> None:
         """Grant nothing: no custom resource has a way into the database."""

@@ -21,7 +21,7 @@ from headwater.environment.model import Environment
 from headwater.lake.base.announcements import event_source
 from headwater.lake.base.metrics import NAMESPACE
 from stacks.assets import Assets, NamedFile, grant_fetch
-from stacks.base import HeadwaterStack
+from stacks.base import HeadwaterStack, grant
 from stacks.key_value_sources import KeyValueSources
 from stacks.lake import LakeStack
 from stacks.polled import PolledProvider
@@ -77,12 +77,10 @@ class GlueJobStack(HeadwaterStack):
         self.job_names = {group: f"{self.prefix}-{group}" for group in groups}
         self._runs = PolledProvider(self, "Runs", module="glue_run", assets=assets)
         self._restart = self._runs.function("Restart", "keep_running", cdk.Duration.minutes(1))
-        iam.Grant.add_to_principal(
-            grantee=self._runs.role,
-            actions=["glue:BatchStopJobRun", "glue:GetJobRun", "glue:GetJobRuns", "glue:StartJobRun"],
-            resource_arns=[
-                self.format_arn(service="glue", resource="job", resource_name=name) for name in self.job_names.values()
-            ],
+        grant(
+            self._runs.role,
+            ["glue:BatchStopJobRun", "glue:GetJobRun", "glue:GetJobRuns", "glue:StartJobRun"],
+            [self.format_arn(service="glue", resource="job", resource_name=name) for name in self.job_names.values()],
         )
         for group, members in groups.items():
             self._job(group, members)

@@ -8,7 +8,7 @@ from aws_cdk import aws_iam as iam
 
 from headwater.contract.model import Contract
 from headwater.environment.key_value_names import KeyValueNames
-from stacks.base import HeadwaterStack
+from stacks.base import HeadwaterStack, grant
 
 
 class KeyValueSources:
@@ -42,14 +42,14 @@ class KeyValueSources:
 
     def grant_read_stream(self, grantee: iam.IGrantable, contract: Contract) -> None:
         """Let a job of a later stack read the changes of one contract's source."""
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=[
+        grant(
+            grantee,
+            [
                 "kinesis:GetRecords",
                 "kinesis:GetShardIterator",
                 "kinesis:ListShards",
             ],
-            resource_arns=[self.stream_arn(contract)],
+            [self.stream_arn(contract)],
         )
         key = self._names[contract.table].stream_key
         if key is not None:

@@ -23,9 +23,9 @@ from headwater.environment.expiries import OLDER_VERSION_DAYS
 from headwater.environment.model import Environment
 from headwater.environment.source_stacks import SOURCES_OUTPUT
 from headwater.lake.table.erasure.keys import FOLDER as FORGOTTEN
-from stacks.base import HeadwaterStack
+from stacks.base import HeadwaterStack, grant
 from stacks.hudi_table import catalog_view, hudi_table
-from stacks.nag import Reason, acknowledge, acknowledge_wildcard
+from stacks.nag import Reason, acknowledge
 
 LANDING_PREFIX = "landing"
 LAKE_PREFIX = "lake"
@@ -141,28 +141,12 @@ class LakeStack(HeadwaterStack):
         """Let what masks read the key. Raises ValueError where no contract needs it."""
         if self.mask_secret is None:
             raise ValueError("no contract masks by hmac")
-        self._grant_read_key(grantee, self.mask_secret)
-
-    def _grant_read_key(self, grantee: iam.IGrantable, secret: str) -> None:
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["secretsmanager:GetSecretValue"],
-            # By its name: an exported ARN would keep a secret from going when nothing needs it any more.
-            resource_arns=[
-                self.format_arn(
-                    service="secretsmanager",
-                    resource="secret",
-                    resource_name=f"{secret}-??????",
-                    arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-                )
-            ],
-        )
-        self.grant_decrypt(grantee, self.key.key_arn, "secretsmanager")
+        self.grant_read_secret(grantee, self.mask_secret, self.key.key_arn)
 
     def grant_forget(self, grantee: iam.IGrantable, contracts: Sequence[Contract], topics: Iterable[str] = ()) -> None:
         """Let the writer of these tables forget keys in them: keep what is forgotten, remove requests and older
         versions of all that it replaces, and rewrite what landed of these topics."""
-        self._grant_read_key(grantee, self.forget_secret)
+        self.grant_read_secret(grantee, self.forget_secret, self.key.key_arn)
         for contract in lake_tables(contracts):
             table = f"{LAKE_PREFIX}/{contract.table}"
             aside, requests = (f"{LAKE_PREFIX}/{name}/{contract.table}/*" for name in ("_quarantine", "_requests"))
@@ -177,9 +161,7 @@ class LakeStack(HeadwaterStack):
             self._grant_list_versions(grantee, self.landing)
 
     def _grant_list_versions(self, grantee: iam.IGrantable, bucket: s3.Bucket) -> None:
-        iam.Grant.add_to_principal(
-            grantee=grantee, actions=["s3:ListBucketVersions"], resource_arns=[bucket.bucket_arn]
-        )
+        grant(grantee, ["s3:ListBucketVersions"], [bucket.bucket_arn])
 
     def grant_land(self, grantee: iam.IGrantable) -> None:
         """Let a sink write landing objects, and read them to find its position."""
@@ -201,10 +183,10 @@ class LakeStack(HeadwaterStack):
             self._grant_objects(grantee, self.lake, _WRITE, f"{LAKE_PREFIX}/{lease}", f"{LAKE_PREFIX}/{quarantine}")
             requests = f"{LAKE_PREFIX}/_requests/{contract.table}/*"
             self._grant_objects(grantee, self.lake, ("GetObject", "PutObject"), requests)
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["glue:GetTable", "glue:BatchCreatePartition"],
-            resource_arns=[self._catalog_arn(), *self._table_arns([contract.table for contract in contracts])],
+        grant(
+            grantee,
+            ["glue:GetTable", "glue:BatchCreatePartition"],
+            [self._catalog_arn(), *self._table_arns([contract.table for contract in contracts])],
         )
 
     def grant_read_exports(self, grantee: iam.IGrantable) -> None:
@@ -223,9 +205,9 @@ class LakeStack(HeadwaterStack):
 
     def grant_read_catalog(self, grantee: iam.IGrantable) -> None:
         """Let a query engine with Glue as its metastore find databases, tables and partitions."""
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=[
+        grant(
+            grantee,
+            [
                 "glue:GetDatabase",
                 "glue:GetDatabases",
                 "glue:GetTable",
@@ -234,14 +216,14 @@ class LakeStack(HeadwaterStack):
                 "glue:GetPartitions",
                 "glue:BatchGetPartition",
             ],
-            resource_arns=[
+            [
                 self._catalog_arn(),
                 # Spark and Hive look for the database "default" when a session starts.
                 self._default_database_arn(),
                 *self._table_arns(["*"]),
             ],
+            wildcard=Reason.TABLES_OF_ONE_DATABASE,
         )
-        acknowledge_wildcard(grantee, self._table_arns(["*"]), Reason.TABLES_OF_ONE_DATABASE)
 
     def grant_create_default_database(self, grantee: iam.IGrantable) -> None:
         """Let a cluster with Glue as its metastore create the database ``default`` where the account has none.
@@ -251,11 +233,7 @@ class LakeStack(HeadwaterStack):
         https://github.com/awslabs/aws-glue-data-catalog-client-for-apache-hive-metastore (AWSCatalogMetastoreClient).
         No stack has it, because an account and region have one and other applications share it.
         """
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["glue:CreateDatabase"],
-            resource_arns=[self._catalog_arn(), self._default_database_arn()],
-        )
+        grant(grantee, ["glue:CreateDatabase"], [self._catalog_arn(), self._default_database_arn()])
 
     def grant_query(self, grantee: iam.IGrantable) -> None:
         """Let a principal query the tables through the Athena workgroup."""
@@ -275,17 +253,16 @@ class LakeStack(HeadwaterStack):
         )
         self.grant_query(role)
         self._grant_athena(role, _SAVED_QUERY_ACTIONS, "workgroup", self.work_group)
-        iam.Grant.add_to_principal(
-            grantee=role, actions=[f"athena:{action}" for action in _CONSOLE_ACTIONS], resource_arns=["*"]
+        grant(
+            role, [f"athena:{action}" for action in _CONSOLE_ACTIONS], ["*"], wildcard=Reason.ACTION_TAKES_NO_RESOURCE
         )
-        acknowledge_wildcard(role, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
         cdk.CfnOutput(self, "QueryRoleArn", value=role.role_arn)
 
     def _grant_athena(self, grantee: iam.IGrantable, actions: Sequence[str], resource: str, name: str) -> None:
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=[f"athena:{action}" for action in actions],
-            resource_arns=[self.format_arn(service="athena", resource=resource, resource_name=name)],
+        grant(
+            grantee,
+            [f"athena:{action}" for action in actions],
+            [self.format_arn(service="athena", resource=resource, resource_name=name)],
         )
 
     def grant_write_logs(self, grantee: iam.IGrantable, prefix: str) -> None:
@@ -300,16 +277,13 @@ class LakeStack(HeadwaterStack):
         """Let a principal do these actions to objects by their keys, list the bucket, and use the bucket's encryption
         key. CDK's own grants would give every action that begins with the name of one of these."""
         arns = [bucket.arn_for_objects(key) for key in keys]
-        iam.Grant.add_to_principal(grantee=grantee, actions=[f"s3:{action}" for action in actions], resource_arns=arns)
-        acknowledge_wildcard(grantee, arns, Reason.OBJECTS_BELOW_A_PREFIX)
-        iam.Grant.add_to_principal(
-            grantee=grantee, actions=["s3:GetBucketLocation", "s3:ListBucket"], resource_arns=[bucket.bucket_arn]
-        )
+        grant(grantee, [f"s3:{action}" for action in actions], arns, wildcard=Reason.OBJECTS_BELOW_A_PREFIX)
+        grant(grantee, ["s3:GetBucketLocation", "s3:ListBucket"], [bucket.bucket_arn])
         if bucket.encryption_key is not None:
-            iam.Grant.add_to_principal(
-                grantee=grantee,
-                actions=["kms:Decrypt", *(["kms:GenerateDataKey"] if "PutObject" in actions else [])],
-                resource_arns=[bucket.encryption_key.key_arn],
+            grant(
+                grantee,
+                ["kms:Decrypt", *(["kms:GenerateDataKey"] if "PutObject" in actions else [])],
+                [bucket.encryption_key.key_arn],
             )
 
     def _catalog_arn(self) -> str:

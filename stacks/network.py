@@ -9,9 +9,9 @@ from aws_cdk import custom_resources as custom
 from constructs import Construct
 
 from headwater.environment.model import Environment
-from stacks.base import HeadwaterStack
+from stacks.base import HeadwaterStack, grant
 from stacks.look_up import look_up
-from stacks.nag import Reason, acknowledge, acknowledge_wildcard
+from stacks.nag import Reason, acknowledge
 
 # AmazonEMRServicePolicy_v2 lets EMR act only on what carries this tag with the value "true".
 EMR_TAG = "for-use-with-amazon-emr-managed-policies"
@@ -227,8 +227,7 @@ class NetworkStack(HeadwaterStack):
                 ec2.BlockDevice(device_name=_ROOT_DEVICE, volume=ec2.BlockDeviceVolume.ebs(8, encrypted=True))
             ],
         )
-        bastion.add_to_role_policy(iam.PolicyStatement(actions=list(_SESSION_MANAGER), resources=["*"]))
-        acknowledge_wildcard(bastion, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
+        grant(bastion, _SESSION_MANAGER, ["*"], wildcard=Reason.ACTION_TAKES_NO_RESOURCE)
         for rule in ("EC28", "EC29"):
             acknowledge(bastion, rule, Reason.STATELESS_HOST)
         return bastion

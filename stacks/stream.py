@@ -12,7 +12,7 @@ from constructs import Construct
 
 from headwater.definitions.connectors import OFFSET_TOPIC, broker_config
 from headwater.environment.model import Environment
-from stacks.base import HeadwaterStack, properties_text
+from stacks.base import HeadwaterStack, grant, properties_text
 from stacks.nag import Reason, acknowledge_wildcard
 from stacks.network import NetworkStack
 
@@ -113,9 +113,7 @@ class StreamStack(HeadwaterStack):
         acknowledge_wildcard(grantee, [topics, groups], Reason.NAMES_BELOW_A_PREFIX)
 
     def _grant(self, grantee: iam.IGrantable, actions: Sequence[str], arns: Sequence[str]) -> None:
-        iam.Grant.add_to_principal(
-            grantee=grantee, actions=[f"kafka-cluster:{action}" for action in actions], resource_arns=list(arns)
-        )
+        grant(grantee, [f"kafka-cluster:{action}" for action in actions], list(arns))
 
     def _part_arn(self, kind: str, name: str) -> str:
         """The ARN of a topic or group in a policy of a later stack: the cluster's, with its kind in place of

@@ -62,7 +62,7 @@ def backfill(
     export. Once the job is asked, Ctrl-C only ends the watching: run the same command again to watch on. A withdrawn
     backfill of an export goes on at the next data file when you run the command again. No export is loaded twice.
     """
-    contract = _contract(contracts, table)
+    contract = sources.contract_of(read_contracts(contracts), table, "--table", f", as in {contracts}")
     is_keyed = contract.source.database == DYNAMODB
     if is_keyed != bool(export_uri):
         found, expected = ("none", "the export's address") if is_keyed else (export_uri, "none")
@@ -176,15 +176,6 @@ def _watch_copies(s3: Any, asked: Sequence[tuple[Requests, str, str]]) -> None:
 
 def _requests(s3: Any, lake: str, contract: Contract) -> list[Requests]:
     return [Requests(s3, lake, table.table) for table in lake_tables([contract])]
-
-
-def _contract(folder: Path, table: str) -> Contract:
-    known = read_contracts(folder)
-    for contract in known:
-        if contract.table == table:
-            return contract
-    tables = ", ".join(contract.table for contract in known)
-    raise UserError(f"--table: found {table!r}, expected one of {tables}, as in {folder}")
 
 
 def _withdraw(of_tables: Sequence[Requests], export_uri: str) -> None:

@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from headwater.commands import lakes
+from headwater.commands import lakes, sources
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
-from headwater.contract.model import Contract, lake_tables
+from headwater.contract.model import lake_tables
 from headwater.contract.reading import read_contracts
-from headwater.errors import UserError
 from headwater.lake.requests import expire_requests
 from headwater.lake.requests.protocol import Requests, Status
 from headwater.paths import CONTRACTS
@@ -30,7 +29,7 @@ def expire(
     Replaced files go, landing objects that are read, older versions in S3, and what its history knows of before. The
     rows stay. It cannot be undone. Ctrl-C only ends the watching; run the same command again to go on.
     """
-    contract = _contract(contracts, table)
+    contract = sources.contract_of(read_contracts(contracts), table)
     place = lakes.of_option(environment, contracts, lake, endpoint, region)
     tables = [each.table for each in lake_tables([contract])]
     if not yes:
@@ -40,13 +39,6 @@ def expire(
         ids = {each: expire_requests.ask(requests) for each, requests in asked.items()}
         for each, requests in asked.items():
             _tell(each, watch(requests, ids[each], "steps", "files and versions"))
-
-
-def _contract(contracts: Path, table: str) -> Contract:
-    described = {contract.table: contract for contract in read_contracts(contracts)}
-    if table not in described:
-        raise UserError(f"TABLE: found {table!r}, expected one of {', '.join(described)}")
-    return described[table]
 
 
 def _tell(table: str, status: Status | None) -> None:

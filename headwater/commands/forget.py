@@ -87,7 +87,7 @@ def forget(
     options say; what they leave out, the file of --env says of an existing database.
     """
     described = read_contracts(contracts)
-    contract = _contract(described, table)
+    contract = sources.contract_of(described, table)
     texts = _texts(contract, key)
     key_values(contract, texts)
     place = lakes.of_option(
@@ -144,13 +144,6 @@ def forget(
     # At last: whatever becomes of the answer, the receipt is there.
     written["source"]["row_is_back"] = _is_back(source, texts)
     _write(receipt, written)
-
-
-def _contract(described: Sequence[Contract], table: str) -> Contract:
-    for contract in described:
-        if contract.table == table:
-            return contract
-    raise UserError(f"TABLE: found {table!r}, expected one of {', '.join(contract.table for contract in described)}")
 
 
 def _texts(contract: Contract, key: Sequence[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -49,49 +50,40 @@ def _storage(session: boto3.Session, endpoint: str, region: str) -> dict[str, st
     )
 
 
+@dataclass(frozen=True)
 class NamedLake:
-    """A lake and its DynamoDB tables as options name them: ``tables`` has those that are not called as in their
-    contracts. ``landing`` is needed for the positions of PostgreSQL's tables alone, and may be "". Within
-    ``sink_seconds`` the sink stores what Kafka has."""
+    """A lake and its DynamoDB tables as options name them."""
 
-    def __init__(
-        self,
-        uri: str,
-        landing: str,
-        tables: Mapping[str, str],
-        endpoint: str,
-        dynamodb_endpoint: str,
-        region: str,
-        mask_secret: str,
-        sink_seconds: float,
-    ) -> None:
-        self.uri = uri
-        self.tables = tables
-        self._landing = landing
-        self._endpoint = endpoint
-        self._dynamodb_endpoint = dynamodb_endpoint
-        self._region = region
-        self._mask_secret = mask_secret
-        self._sink_seconds = sink_seconds
+    uri: str
+    endpoint: str
+    region: str
+    tables: Mapping[str, str]
+    """The DynamoDB tables that are not called as in their contracts."""
+    dynamodb_endpoint: str
+    landing: str
+    """Needed for the positions of PostgreSQL's tables alone, and may be ""."""
+    mask_secret: str
+    sink_seconds: float
+    """Within how many seconds the sink stores what Kafka has."""
 
     def lake(self) -> Lake:
         """The lake, to be read with credentials as they are now. Raises UserError."""
-        return lake_at(self.uri, self._endpoint, self._region)
+        return lake_at(self.uri, self.endpoint, self.region)
 
     @cached_property
     def s3(self) -> Any:
         """boto3's client of S3. Raises ValueError."""
-        return s3_client(self._endpoint, self._region)
+        return s3_client(self.endpoint, self.region)
 
     @cached_property
     def dynamodb(self) -> Any:
         """boto3's client of DynamoDB. Raises UserError."""
-        return sources.dynamodb_client(self._dynamodb_endpoint, self._region)
+        return sources.dynamodb_client(self.dynamodb_endpoint, self.region)
 
     @cached_property
     def mask_key(self) -> bytes | None:
         """The key of masks, where there is one. Raises UserError."""
-        return sources.mask_key(self._mask_secret, self._region)
+        return sources.mask_key(self.mask_secret, self.region)
 
     @property
     def environment(self) -> None:
@@ -113,11 +105,11 @@ class NamedLake:
             raise UserError(
                 f"--watch: found the table {contract.table} of DynamoDB, expected --env, whose stream tells"
             )
-        if not self._landing:
+        if not self.landing:
             raise UserError(f"--watch: found no --landing for {contract.table}, expected it, or --env")
-        landing = Landing(self.s3, self._landing, topic(contract))
+        landing = Landing(self.s3, self.landing, topic(contract))
         cursor = partial(_cursor, self.s3, self.uri, contract)
-        return LandedPosition(query, SinkTime(lambda: landing.waiting(cursor()).ends, self._sink_seconds), cursor)
+        return LandedPosition(query, SinkTime(lambda: landing.waiting(cursor()).ends, self.sink_seconds), cursor)
 
 
 class DeployedLake:
@@ -221,21 +213,22 @@ def beside(uri: str, folder: str) -> str:
     return object_uri(bucket, key_below(prefix.rpartition("/")[0], folder))
 
 
-def named(
+def of_option(
     environment: str,
-    described: Sequence[Contract],
     contracts: Path,
     uri: str,
-    landing: str,
-    dynamodb_table: Sequence[str],
     endpoint: str,
-    dynamodb_endpoint: str,
     region: str,
-    mask_secret: str,
+    *,
+    described: Sequence[Contract] = (),
+    dynamodb_table: Sequence[str] = (),
+    dynamodb_endpoint: str = "",
+    landing: str = "",
+    mask_secret: str = "",
     sink_seconds: float | None = None,
 ) -> AnyLake:
-    """The lake of an environment, or the one that options name, for the contracts ``described``. Raises UserError, also
-    where the credentials are of another account than the environment's."""
+    """The lake of the environment that --env names, or the one that options name, for the contracts ``described``.
+    Raises UserError, also where the credentials are of another account than the environment's."""
     options = {
         "--lake": uri,
         "--landing": landing,
@@ -258,32 +251,4 @@ def named(
         raise UserError("--env: found neither an environment nor --lake, expected one of them")
     tables = sources.renamed_tables(dynamodb_table, of_database(described, DYNAMODB))
     seconds = SINK_SECONDS if sink_seconds is None else sink_seconds
-    return NamedLake(uri, landing, tables, endpoint, dynamodb_endpoint, region, mask_secret, seconds)
-
-
-def of_option(
-    environment: str,
-    contracts: Path,
-    uri: str,
-    endpoint: str,
-    region: str,
-    *,
-    described: Sequence[Contract] = (),
-    dynamodb_table: Sequence[str] = (),
-    dynamodb_endpoint: str = "",
-    mask_secret: str = "",
-) -> AnyLake:
-    """The lake of the environment that --env names, or else the one that options name, as ``named`` gives it. Raises
-    UserError."""
-    return named(
-        environment,
-        described,
-        contracts,
-        uri,
-        "",
-        dynamodb_table,
-        endpoint,
-        dynamodb_endpoint,
-        region,
-        mask_secret,
-    )
+    return NamedLake(uri, endpoint, region, tables, dynamodb_endpoint, landing, mask_secret, seconds)

@@ -85,13 +85,9 @@ def resync(
 
 
 def _chosen(described: Sequence[Contract], tables: Sequence[str], all_: bool) -> list[Contract]:
-    known = {contract.table: contract for contract in described}
     if all_ == bool(tables):
         raise UserError("TABLE: found tables and --all, expected one of them" if all_ else "TABLE: found none")
-    for table in tables:
-        if table not in known:
-            raise UserError(f"TABLE: found {table!r}, expected one of {', '.join(known)}")
-    return [known[table] for table in dict.fromkeys(tables)] if tables else list(described)
+    return [sources.contract_of(described, table) for table in dict.fromkeys(tables)] if tables else list(described)
 
 
 def read_by_connector(

@@ -70,6 +70,14 @@ def refuse_without_contract(contracts: Sequence[Contract], source: str, option: 
         )
 
 
+def contract_of(described: Sequence[Contract], table: str, option: str = "TABLE", where: str = "") -> Contract:
+    """The contract of the lake table that ``option`` names. Raises UserError, whose text ends with ``where``."""
+    known = {contract.table: contract for contract in described}
+    if table not in known:
+        raise UserError(f"{option}: found {table!r}, expected one of {', '.join(known)}{where}")
+    return known[table]
+
+
 class Address(NamedTuple):
     """Where a PostgreSQL database is, and who connects."""
 

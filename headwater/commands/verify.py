@@ -98,18 +98,18 @@ def verify(
         raise UserError("--watch: found --json, expected one of them")
     if not watch and (once or landing):
         raise UserError(f"{'--once' if once else '--landing'}: found no --watch, expected it")
-    place = lakes.named(
+    place = lakes.of_option(
         environment,
-        described,
         contracts,
         lake,
-        landing,
-        dynamodb_table or [],
         endpoint,
-        dynamodb_endpoint,
         region,
-        mask_secret,
-        sink_seconds,
+        described=described,
+        dynamodb_table=dynamodb_table or [],
+        dynamodb_endpoint=dynamodb_endpoint,
+        landing=landing,
+        mask_secret=mask_secret,
+        sink_seconds=sink_seconds,
     )
     relational, keyed = of_database(described, POSTGRESQL), of_database(described, DYNAMODB)
     queries = load_queries(described, contracts)

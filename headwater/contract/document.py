@@ -36,17 +36,14 @@ class PostgresqlSource(_Written, frozen=True, kw_only=True):
             extra={"expected": "schema.table"},
         ),
     ]
-    replica_identity: (
-        Annotated[
-            Literal["full", "default"],
-            Meta(
-                description="What PostgreSQL logs of a row before its change: full, where nothing is said, or default, "
-                "the primary key. That is for tables whose primary key has key and partition, and whose rows are "
-                "written whole.",
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    replica_identity: Annotated[
+        Literal["full", "default"],
+        Meta(
+            description="What PostgreSQL logs of a row before its change: full, where nothing is said, or default, "
+            "the primary key. That is for tables whose primary key has key and partition, and whose rows are "
+            "written whole.",
+        ),
+    ] = "full"
 
 
 class DynamodbSource(_Written, frozen=True, kw_only=True):
@@ -241,16 +238,13 @@ class _WrittenContract(_Written, frozen=True, kw_only=True):
             "later.",
         ),
     ]
-    on_unfit: (
-        Annotated[
-            Literal["keep", "quarantine"],
-            Meta(
-                description="What becomes of a value that its column cannot hold. keep: the column is null, the value "
-                "stands in _rest, and _unfit names the column. quarantine: the whole record is put aside.",
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    on_unfit: Annotated[
+        Literal["keep", "quarantine"],
+        Meta(
+            description="What becomes of a value that its column cannot hold. keep: the column is null, the value "
+            "stands in _rest, and _unfit names the column. quarantine: the whole record is put aside.",
+        ),
+    ] = "keep"
     history: (
         Annotated[
             WrittenHistory,
@@ -261,16 +255,13 @@ class _WrittenContract(_Written, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
-    unnamed: (
-        Annotated[
-            Literal["keep", "drop"],
-            Meta(
-                description="What becomes of what no column names. keep: it stands in _rest. drop: it is stored "
-                "nowhere, and PostgreSQL's columns do not leave the source connector.",
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    unnamed: Annotated[
+        Literal["keep", "drop"],
+        Meta(
+            description="What becomes of what no column names. keep: it stands in _rest. drop: it is stored "
+            "nowhere, and PostgreSQL's columns do not leave the source connector.",
+        ),
+    ] = "keep"
 
 
 class PostgresqlContract(_WrittenContract, frozen=True, kw_only=True):
@@ -287,18 +278,15 @@ class PostgresqlContract(_WrittenContract, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
-    exclude: (
-        Annotated[
-            list[Annotated[str, Meta(min_length=1, extra={"expected": "a column of the source"})]],
-            Meta(
-                description="Columns of the source that are stored nowhere: they do not leave the source connector.",
-                examples=[["password_hash"]],
-                extra_json_schema=DIFFERENT,
-                extra={"expected": "a list of the source's columns"},
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    exclude: Annotated[
+        list[Annotated[str, Meta(min_length=1, extra={"expected": "a column of the source"})]],
+        Meta(
+            description="Columns of the source that are stored nowhere: they do not leave the source connector.",
+            examples=[["password_hash"]],
+            extra_json_schema=DIFFERENT,
+            extra={"expected": "a list of the source's columns"},
+        ),
+    ] = []
     mask: (
         Annotated[
             dict[str, _HOW],
@@ -322,18 +310,15 @@ class DynamodbContract(_WrittenContract, frozen=True, kw_only=True):
     """A lake table that is kept in step with a DynamoDB table."""
 
     source: DynamodbSource
-    exclude: (
-        Annotated[
-            list[_ATTRIBUTE_PATH],
-            Meta(
-                description="What is stored nowhere: an attribute, a path into its maps (settings.pin), or a list of "
-                "names, which may hold dots. Capitals count.",
-                examples=[["passwordHash", "settings.pin"]],
-                extra={"expected": "a list of attributes, paths such as settings.pin, or lists of names"},
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    exclude: Annotated[
+        list[_ATTRIBUTE_PATH],
+        Meta(
+            description="What is stored nowhere: an attribute, a path into its maps (settings.pin), or a list of "
+            "names, which may hold dots. Capitals count.",
+            examples=[["passwordHash", "settings.pin"]],
+            extra={"expected": "a list of attributes, paths such as settings.pin, or lists of names"},
+        ),
+    ] = []
     mask: (
         Annotated[
             dict[str, _HOW],

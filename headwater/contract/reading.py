@@ -24,7 +24,6 @@ from headwater.contract.model import (
     DEFAULT,
     DYNAMODB,
     HMAC,
-    KEEP,
     POSTGRESQL,
     Column,
     Contract,
@@ -113,16 +112,14 @@ def from_document(document: Any, where: str) -> Contract:
         columns = tuple(_dynamodb_column(column, where, at) for at, column in _placed(written.columns))
         source = Source(DYNAMODB, written.source.table, time_to_live=_given(written.source.time_to_live))
         verify_with = None
-        exclude = tuple(
-            _attribute_path(entry, where, f"exclude[{at}]") for at, entry in enumerate(written.exclude or ())
-        )
+        exclude = tuple(_attribute_path(entry, where, f"exclude[{at}]") for at, entry in enumerate(written.exclude))
     else:
         written = convert(document, PostgresqlContract, where)
         columns = tuple(_postgresql_column(column, where, at) for at, column in _placed(written.columns))
         identity = DEFAULT if written.source.replica_identity == DEFAULT else None
         source = Source(POSTGRESQL, written.source.table, replica_identity=identity)
         verify_with = _given(written.verify_with)
-        exclude = tuple((name,) for name in written.exclude or ())
+        exclude = tuple((name,) for name in written.exclude)
     contract = Contract(
         table=written.table,
         description=_in_bytes(written.description, _DESCRIPTION_BYTES, where, "description"),
@@ -132,9 +129,9 @@ def from_document(document: Any, where: str) -> Contract:
         buckets=written.buckets,
         columns=columns,
         verify_with=verify_with,
-        on_unfit=_given(written.on_unfit) or KEEP,
+        on_unfit=written.on_unfit,
         exclude=exclude,
-        unnamed=_given(written.unnamed) or KEEP,
+        unnamed=written.unnamed,
         masks=masks_of(source.database, written.mask or {}),
         history=None if isinstance(written.history, UnsetType) else History(**structs.asdict(written.history)),
     )

@@ -25,9 +25,8 @@ from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_recor
 from headwater.lake.decoding.usual_items import UsualItems
 from headwater.lake.job.loop import Job
 from headwater.lake.job.streamed_changes import StreamedChanges
-from headwater.lake.requests.backfill import Backfill
+from headwater.lake.requests import backfill, replay
 from headwater.lake.requests.protocol import Request, Requests, Status
-from headwater.lake.requests.replay import Replay
 from headwater.lake.requests.requested_work import MakeWork, RequestedWork
 from headwater.lake.sources.kinesis import KinesisStream, Record, ShardCursor
 from headwater.lake.sources.scanned_export import Item, write_export
@@ -150,8 +149,11 @@ class Accounts:
         self.writer = TableWriter(table, self.leases.take(), self._services(), settings)
         if is_streaming:
             self.writer.note_streaming_start()
-        replay = Replay(self.writer, partial(kept_decoder, self.contract, SOURCE, MASK_KEY))
-        kinds: dict[str, MakeWork] = {"backfill": Backfill(self.writer, SOURCE).work, "replay": replay.work}
+        kept = partial(kept_decoder, self.contract, SOURCE, MASK_KEY)
+        kinds: dict[str, MakeWork] = {
+            "backfill": partial(backfill.work, self.writer, SOURCE),
+            "replay": partial(replay.work, self.writer, kept),
+        }
         self._requested = RequestedWork(self.writer, self.requests, kinds, look_seconds=0)
 
     def job(self, options: argparse.Namespace, epoch: int = 1) -> Job:

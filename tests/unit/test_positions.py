@@ -630,8 +630,9 @@ def test_a_named_lake_is_reached_after_the_time_that_its_sink_takes(
     monkeypatch.setattr(lakes, "s3_client", lambda endpoint, region: s3)
 
     def taken(seconds: float | None) -> Reached:
-        described, uris = read_contracts(CONTRACTS), (f"{folder}/lake", f"{folder}/landing")
-        place = lakes.named("", described, CONTRACTS, *uris, [], "", "", "", "", seconds)
+        place = lakes.of_option(
+            "", CONTRACTS, f"{folder}/lake", "", "", landing=f"{folder}/landing", sink_seconds=seconds
+        )
         return place.position(CUSTOMERS, confirming)()
 
     reached = taken(0.0)
@@ -643,4 +644,4 @@ def test_a_named_lake_is_reached_after_the_time_that_its_sink_takes(
 
 def test_how_long_a_sink_takes_is_not_said_of_an_environment() -> None:
     with pytest.raises(UserError, match="--env: found --sink-seconds, too"):
-        lakes.named("dev", read_contracts(CONTRACTS), CONTRACTS, "", "", [], "", "", "", "", 0.0)
+        lakes.of_option("dev", CONTRACTS, "", "", "", sink_seconds=0.0)

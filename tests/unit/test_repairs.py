@@ -64,7 +64,7 @@ def rows() -> RowRepairs:
 
 @pytest.fixture
 def items(asked: Asked, s3: Any) -> ItemRepairs:
-    place = NamedLake("s3://b/lake", "", {"accounts": "shop-accounts"}, "", "http://127.0.0.1:1", "eu-west-1", "", 60)
+    place = NamedLake("s3://b/lake", "", "eu-west-1", {"accounts": "shop-accounts"}, "http://127.0.0.1:1", "", "", 60)
     return ItemRepairs(place, lambda contract, units: asked.spent.append((contract.table, units)))
 
 

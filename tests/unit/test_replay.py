@@ -23,8 +23,9 @@ from headwater.lake.base.progress import Progress
 from headwater.lake.base.quarantine import BadEntry, Quarantine
 from headwater.lake.decoding import debezium_decoder, dynamodb_decoder
 from headwater.lake.requests import protocol as lake_requests
+from headwater.lake.requests import replay
 from headwater.lake.requests.protocol import DONE, REFUSED, RUNNING, News, Request, Requests, Status
-from headwater.lake.requests.replay import RecordsToReplay, Replay
+from headwater.lake.requests.replay import RecordsToReplay
 from headwater.lake.requests.replay_requests import Choice, ask, withdraw
 from headwater.lake.requests.requested_work import RequestedWork
 from headwater.paths import CONTRACTS
@@ -70,7 +71,7 @@ class Lake:
     def serve(self, epoch: int = 1) -> None:
         """Let a new writer do all that is asked for."""
         writer = self.writer(epoch=epoch)
-        served = RequestedWork(writer, self.requests, {"replay": Replay(writer, partial(no_decoder)).work}, 0)
+        served = RequestedWork(writer, self.requests, {"replay": partial(replay.work, writer, partial(no_decoder))}, 0)
         while served.commit_next():
             pass
 

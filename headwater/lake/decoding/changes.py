@@ -201,6 +201,19 @@ def columns_tagged(contract: Contract) -> list[tuple[str, str]]:
     return [*lake, ("_left_out", "int"), ("_floor", "string"), ("_reason", "string"), ("_raw", "string")]
 
 
+def own_columns_plan(contract: Contract, purged: str) -> dict[str, Any]:
+    """What the JVM's ``OwnColumns`` knows of a contract's rows."""
+    names = [name for name, _ in contract.lake_columns()]
+    columns = contract.columns
+    return {
+        "purged": purged,
+        "first_own": names.index("_key"),
+        "change_day": names.index(CHANGE_DAY) if contract.is_history else None,
+        "width": len(columns_tagged(contract)),
+        "key": [{"at": at, "kind": columns[at].type.kind} for at in Identity(contract).key_at],
+    }
+
+
 ROW_TAGS = (None, None, None, None)
 """What follows a row's own values in the columns of ``columns_tagged``."""
 

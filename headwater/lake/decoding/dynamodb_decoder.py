@@ -82,7 +82,7 @@ class DynamoDecoder:
         self._is_history = contract.is_history
         self._columns = _Columns(contract)
         self._left_out = LeftOut(contract, mask_key)
-        self._take_apart = msgspec.json.Decoder(_record_type(self._columns)).decode
+        self._take_apart = msgspec.json.Decoder(_Record).decode
         self._take_item_apart = msgspec.json.Decoder(_Exported).decode
 
     def decode(self, data: str | bytes | None, sequence: str | None, position: str) -> Decoded:
@@ -149,28 +149,28 @@ class DynamoDecoder:
         return self._left_out.of_text(text)
 
     def _decoded(self, record: Any, sequence: str | None, position: str) -> Decoded:
-        if record.tableName != self._table:
-            raise BadRecord(f"tableName: found {record.tableName!r}, expected {self._table!r}")
-        op = _OPS.get(record.eventName)
+        if record.table_name != self._table:
+            raise BadRecord(f"tableName: found {record.table_name!r}, expected {self._table!r}")
+        op = _OPS.get(record.event_name)
         if op is None:
-            raise BadRecord(f"eventName: found {record.eventName!r}, expected {', '.join(_OPS)}")
+            raise BadRecord(f"eventName: found {record.event_name!r}, expected {', '.join(_OPS)}")
         change = record.dynamodb
         micros = _micros(change.ApproximateCreationDateTime, change.ApproximateCreationDateTimePrecision)
-        tie = _event_digits(record.eventID) if sequence is None else _sequence_digits(sequence)
+        tie = _event_digits(record.event_id) if sequence is None else _sequence_digits(sequence)
         order = _order(self._epoch, micros, _CHANGED, tie)
         # A repeated record has another sequence number, and the same eventID.
-        change_id = _order(self._epoch, micros, _CHANGED, _event_digits(record.eventID)) if self._is_history else None
-        tail = (op, order, moment(micros), position or f"event/{record.eventID}")
+        change_id = _order(self._epoch, micros, _CHANGED, _event_digits(record.event_id)) if self._is_history else None
+        tail = (op, order, moment(micros), position or f"event/{record.event_id}")
         partition = self._columns.partition
         if partition and op != "c" and change.OldImage is None:
-            raise BadRecord(f"{record.eventName} without OldImage: it would tell the partition")
+            raise BadRecord(f"{record.event_name} without OldImage: it would tell the partition")
         if op == "d":
-            by = "ttl" if _is_time_to_live(record.userIdentity) else "client"
+            by = "ttl" if _is_time_to_live(record.user_identity) else "client"
             return Decoded((self._tombstone(self._columns.place(change), tail, by, change_id),))
         image = change.NewImage
         try:
             if image is None:
-                raise BadRecord(f"{record.eventName} without NewImage")
+                raise BadRecord(f"{record.event_name} without NewImage")
             image, lost = self._left_out.of_image(image)
             row = self._row(image, lost, tail, change_id)
         except DEFECTS as error:
@@ -250,36 +250,29 @@ class _Exported(msgspec.Struct):
     Item: dict[str, Raw]
 
 
-def _record_type(columns: _Columns) -> Any:
-    """The type of a Kinesis record. Keys and OldImage have only the attributes of key and partition, NewImage has all.
-    What has no type here is checked where it is used."""
-    text = msgspec.field(default=None)
-    change = msgspec.defstruct(
-        "Change",
-        [
-            ("ApproximateCreationDateTime", Any, text),
-            ("ApproximateCreationDateTimePrecision", Any, text),
-            ("Keys", _members_type("Keys", columns.key) | None, text),
-            ("NewImage", dict[str, Raw] | None, text),
-            ("OldImage", _members_type("OldImage", columns.partition) | None, text),
-        ],
-    )
-    names = ("tableName", "eventName", "eventID", "userIdentity")
-    return msgspec.defstruct("Record", [("dynamodb", change), *((name, Any, text) for name in names)])
+class _Change(msgspec.Struct):
+    """What a record says of a change. What has no type here is checked where it is used."""
+
+    ApproximateCreationDateTime: Any = None
+    ApproximateCreationDateTimePrecision: Any = None
+    Keys: dict[str, Raw] | None = None
+    NewImage: dict[str, Raw] | None = None
+    OldImage: dict[str, Raw] | None = None
 
 
-def _members_type(name: str, columns: Sequence[AttributeColumn]) -> Any:
-    """The type of an image that has only the attributes of these columns, as text."""
-    if any(encode_basestring(column.name) != f'"{column.name}"' for column in columns):
-        return dict[str, Raw]  # a type's members cannot be called so
-    names = {column.member: column.name for column in columns}
-    members = [(member, Raw, msgspec.field(default=None, name=name)) for member, name in names.items()]
-    return msgspec.defstruct(name, members)
+class _Record(msgspec.Struct, rename="camel"):
+    """A Kinesis record."""
+
+    dynamodb: _Change
+    table_name: Any = None
+    event_name: Any = None
+    event_id: Any = msgspec.field(default=None, name="eventID")
+    user_identity: Any = None
 
 
-def _member(image: Any, column: AttributeColumn) -> Raw | None:
-    """The text of a column's attribute in such an image."""
-    return image.get(column.name) if isinstance(image, dict) else getattr(image, column.member, None)
+def _member(image: _Image | None, column: AttributeColumn) -> Raw | None:
+    """The text of a column's attribute in an image."""
+    return None if image is None else image.get(column.name)
 
 
 _members = msgspec.json.Decoder(dict[str, Raw]).decode

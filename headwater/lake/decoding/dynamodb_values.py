@@ -68,14 +68,13 @@ dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=Fal
 class AttributeColumn:
     """Where a column's value stands in an item, and how it is converted: by ``fast`` if it leaves nothing over, else by
     ``take``. ``at`` is the column's place in a row, ``column`` its name and ``type`` its type; ``name`` is the
-    attribute's, ``member`` that name as Python allows it; ``absent`` is the value where there is no attribute;
-    ``plain``: a number that becomes text is written in one way only, as keys and partitions need it."""
+    attribute's; ``absent`` is the value where there is no attribute; ``plain``: a number that becomes text is written
+    in one way only, as keys and partitions need it."""
 
     def __init__(self, at: int, column: Column, *, plain: bool) -> None:
         self.at = at
         self.path = column.path
         self.name = column.path[0]
-        self.member = f"name_{self.name.encode().hex()}"
         self.absent = column.absent
         self.column = column.name
         self.type = column.type

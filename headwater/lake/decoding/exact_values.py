@@ -14,7 +14,6 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from operator import itemgetter
 from typing import Any
 
 from headwater.contract.model import Column
@@ -41,7 +40,6 @@ LAST_DAY = dt.date.max.toordinal() - EPOCH_DAY
 DAY_MICROS = 86_400_000_000
 FIRST_UNSHIFTED = dt.date(1582, 10, 26)  # dates from here on are not shifted by the Julian calendar, in any time zone
 MILLI_DIGITS = 3  # Debezium counts timestamps of at most so many digits in milliseconds, others in microseconds
-_TEXT_OR_NULL = frozenset({str, type(None)})
 _parse_exactly = json.JSONDecoder(parse_float=Decimal).decode
 _INT_DIGITS = 4_000  # fewer than Python's limit, 4300, and more than any type of a column holds
 _MAX_LEVELS = 100  # what is done with a document calls itself for each level, and Python has about 1000 calls
@@ -318,49 +316,19 @@ def json_converter(target: Type) -> Callable[[Any, tuple[str, ...], dict[str, An
 
 
 def _json_struct(target: Type) -> Callable[[Any, tuple[str, ...], dict[str, Any]], Any]:
-    # Decoding an outbox spends most of its time here. So an object with exactly the names of its type is taken apart in
-    # one call, its texts are checked in one call, and scalars need no path.
-    names = [name for name, _ in target.fields]
-    known = frozenset(names)
-    texts = [name for name, field in target.fields if field.kind == "string"]
-    values_of, texts_of = _getter(names), _getter(texts)
-    parts: list[tuple[int, str, Converter | None, Any]] = []
-    for at, (name, field) in enumerate(target.fields):
-        if field.kind in ("struct", "array"):
-            parts.append((at, name, None, json_converter(field)))
-        elif field.kind != "string":
-            parts.append((at, name, _json_scalar(field), None))
+    fields = [(name, json_converter(field)) for name, field in target.fields]
+    known = frozenset(name for name, _ in fields)
 
     def convert_struct(value: Any, path: tuple[str, ...], rest: dict[str, Any]) -> Any:
         if type(value) is not dict:
             raise unfit(value, "an object")
-        try:
-            values = values_of(value)
-        except KeyError:
-            value = {**dict.fromkeys(names), **value}
-            values = values_of(value)
-        if len(value) != len(names):
-            for name in value.keys() - known:
-                rest[dotted([*path, name])] = value[name]
-        if not _TEXT_OR_NULL.issuperset(map(type, texts_of(value) if parts else values)):
-            raise next(unfit(value[name], "a text") for name in texts if type(value[name]) not in _TEXT_OR_NULL)
-        if not parts:
-            return values
-        row = [*values]
-        for at, name, scalar, nested in parts:
-            item = row[at]
-            if item is not None:
-                row[at] = nested(item, (*path, name), rest) if scalar is None else scalar(item)
-        return tuple(row)
+        for name in value.keys() - known:
+            rest[dotted([*path, name])] = value[name]
+        return tuple(
+            None if value.get(name) is None else convert(value[name], (*path, name), rest) for name, convert in fields
+        )
 
     return convert_struct
-
-
-def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """A function that takes the values of these names from an object, in their order."""
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda value: tuple(value[name] for name in names)
 
 
 def _json_scalar(target: Type) -> Converter:

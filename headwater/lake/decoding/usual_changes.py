@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.contract.model import CHANGE_DAY, DROP, Column, Contract
+from headwater.contract.model import DROP, Column, Contract
 from headwater.contract.types import SourceType, Type
 from headwater.lake.base.jvm_classes import java_class, struct_type
-from headwater.lake.decoding.changes import Identity, columns_tagged
+from headwater.lake.decoding.changes import Identity, own_columns_plan
 from headwater.lake.decoding.debezium_decoder import PostgresDecoder, decode_lines, is_inside
 from headwater.lake.decoding.decoded_frame import decoded_frame, tagged_ddl
 from headwater.lake.decoding.exact_values import (
@@ -96,7 +96,6 @@ def _line(raw: str) -> tuple[str, str]:
 
 def plan(contract: Contract, epoch: int, purged: str) -> str:
     """What the JVM knows of a contract, as JSON."""
-    names = [name for name, _ in contract.lake_columns()]
     whole = [(at, column) for at, column in enumerate(contract.columns) if not is_inside(column)]
     documents: dict[str, list[tuple[int, Column]]] = {}
     for at, column in enumerate(contract.columns):
@@ -107,17 +106,13 @@ def plan(contract: Contract, epoch: int, purged: str) -> str:
             "schema": contract.source.schema,
             "table": contract.source.name,
             "epoch": epoch,
-            "purged": purged,
             "drops": contract.unnamed == DROP,
-            "first_own": names.index("_key"),
-            "change_day": names.index(CHANGE_DAY) if contract.is_history else None,
-            "width": len(columns_tagged(contract)),
+            **own_columns_plan(contract, purged),
             "masked": {name.lower(): mask.how is not None for mask in contract.masks for name in mask.path},
             "excluded": [name for (name,) in contract.exclude],
             "columns": [{"at": at, "source": column.path[0], "convert": _whole(column)} for at, column in whole],
             "documents": {source: _document(inside, 1) for source, inside in documents.items()},
             "places": _places(contract),
-            "key": Identity(contract).key_at,
         }
     )
 

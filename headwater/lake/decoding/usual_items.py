@@ -21,11 +21,11 @@ from typing import Any
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.contract.model import CHANGE_DAY, DROP, Column, Contract
+from headwater.contract.model import DROP, Column, Contract
 from headwater.contract.types import Type
 from headwater.lake.base.jvm_classes import java_class, struct_type
 from headwater.lake.decoding.batches import HeldBatch
-from headwater.lake.decoding.changes import Identity, columns_tagged
+from headwater.lake.decoding.changes import Identity, own_columns_plan
 from headwater.lake.decoding.decoded_frame import decoded_frame, tagged_ddl
 from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.decoding.dynamodb_values import DOCUMENTS, TAGS_INSIDE
@@ -137,7 +137,6 @@ def _carefully(
 
 def plan(contract: Contract, epoch: int, purged: str, table: str) -> str:
     """What the JVM knows of a contract, as JSON."""
-    names = [name for name, _ in contract.lake_columns()]
     identity = Identity(contract)
     columns = list(enumerate(contract.columns))
     attributes = _by_name(columns, 0)
@@ -148,11 +147,8 @@ def plan(contract: Contract, epoch: int, purged: str, table: str) -> str:
         {
             "table": table,
             "epoch": epoch,
-            "purged": purged,
             "drops": contract.unnamed == DROP,
-            "first_own": names.index("_key"),
-            "change_day": names.index(CHANGE_DAY) if contract.is_history else None,
-            "width": len(columns_tagged(contract)),
+            **own_columns_plan(contract, purged),
             "absent": [{"at": at, "text": column.absent} for at, column in columns if column.absent is not None],
             "excluded": [path[0] for path in contract.exclude],
             "attributes": {name: _attribute(inside, (name,), plain) for name, inside in attributes.items()},
@@ -168,7 +164,6 @@ def plan(contract: Contract, epoch: int, purged: str, table: str) -> str:
                 }
                 for at, column in places
             ],
-            "key": [{"at": at, "kind": contract.columns[at].type.kind} for at in identity.key_at],
         }
     )
 

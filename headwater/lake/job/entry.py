@@ -7,6 +7,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from headwater.contract.model import Contract
@@ -15,14 +16,12 @@ from headwater.lake.decoding.rest_values import RestForm
 from headwater.lake.job import loop
 from headwater.lake.job.loop import CommitNext, Job
 from headwater.lake.job.upkeep import Chore, Upkeep
-from headwater.lake.requests.expire import Expire
+from headwater.lake.requests import expire, fill, forget, replay
 from headwater.lake.requests.expire_requests import EXPIRE
-from headwater.lake.requests.fill import Fill
 from headwater.lake.requests.fill_requests import FILL
-from headwater.lake.requests.forget import Forget
 from headwater.lake.requests.forget_requests import FORGET
 from headwater.lake.requests.protocol import Requests
-from headwater.lake.requests.replay import DecodeKept, Replay
+from headwater.lake.requests.replay import DecodeKept
 from headwater.lake.requests.replay_requests import REPLAY
 from headwater.lake.requests.requested_work import MakeWork, RequestedWork
 from headwater.lake.sources.landing import Landing
@@ -120,12 +119,12 @@ def table_work(source: Source, running: Job, contract: Contract, options: argpar
     writer = running.writer(contract)
     of_table = source.of_table(running, writer, options)
     requests = Requests(running.services.s3, options.lake, contract.table)
-    kinds = {
+    kinds: dict[str, MakeWork] = {
         **of_table.loads,
-        REPLAY: Replay(writer, of_table.decode_kept).work,
-        FILL: Fill(writer, of_table.rest_form).work,
-        FORGET: Forget(writer, of_table.landing).work,
-        EXPIRE: Expire(writer, of_table.landing, of_table.delete_landed).work,
+        REPLAY: partial(replay.work, writer, of_table.decode_kept),
+        FILL: partial(fill.work, writer, of_table.rest_form),
+        FORGET: partial(forget.work, writer, of_table.landing),
+        EXPIRE: partial(expire.work, writer, of_table.landing, of_table.delete_landed),
     }
     requested = RequestedWork(writer, requests, kinds, of_table.request_seconds, removed={FORGET})
     upkeep = running.upkeep(writer, *of_table.chores)

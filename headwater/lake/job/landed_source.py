@@ -13,7 +13,7 @@ from headwater.lake.job.entry import Source, TableSource
 from headwater.lake.job.landed_changes import LandedChanges
 from headwater.lake.job.loop import Job
 from headwater.lake.job.upkeep import expiry
-from headwater.lake.requests.copy_backfill import CopyBackfill
+from headwater.lake.requests import copy_backfill
 from headwater.lake.requests.copy_requests import COPY
 from headwater.lake.sources.landing import Landing
 from headwater.lake.table.writer import TableWriter
@@ -65,7 +65,7 @@ class LandedSource(Source):
         days = options.landing_days
         return TableSource(
             landed,
-            {COPY: CopyBackfill(writer).work},
+            {COPY: partial(copy_backfill.work, writer)},
             partial(kept_decoder, contract),
             rest_form,
             request_seconds=options.idle_seconds_max,

@@ -18,7 +18,7 @@ from headwater.lake.job import loop, streamed_warm_up
 from headwater.lake.job.entry import Source, TableSource
 from headwater.lake.job.loop import Job
 from headwater.lake.job.streamed_changes import StreamedChanges
-from headwater.lake.requests.backfill import Backfill
+from headwater.lake.requests import backfill
 from headwater.lake.requests.backfill_requests import BACKFILL
 from headwater.lake.sources import kinesis
 from headwater.lake.sources.kinesis import KinesisStream
@@ -78,7 +78,7 @@ class StreamedSource(Source):
         stream = KinesisStream(self._kinesis, options.stream_arn[contract.table], self._pool)
         return TableSource(
             StreamedChanges(writer, stream, source_table),
-            {BACKFILL: Backfill(writer, source_table).work},
+            {BACKFILL: partial(backfill.work, writer, source_table)},
             partial(kept_decoder, contract, source_table, writer.settings.mask_key),
             rest_form,
             request_seconds=options.window_seconds,

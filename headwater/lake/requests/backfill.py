@@ -19,54 +19,47 @@ if TYPE_CHECKING:
     from headwater.lake.table.writer import TableWriter
 
 
-class Backfill:
-    """Makes the work of requests for exports to the table of ``writer``, a few data files at a time: the writer's
-    ``batch_bytes`` bound a commit of more than one data file. ``source_table`` is the name of the DynamoDB table."""
+def work(writer: TableWriter, source_table: str, name: str, details: Mapping[str, Any]) -> FilesToLoad:
+    """The work of the request for an export to the table of ``writer``, whose id is the request's name. The details
+    have its address. The writer's ``batch_bytes`` bound a commit of more than one data file. ``source_table`` is the
+    name of the DynamoDB table. Raises UserError."""
+    address, whole = details.get("export"), details.get("whole", True)
+    if not isinstance(address, str):
+        raise UserError(f"{name}: export: found {address!r}, expected the address of the export")
+    if not isinstance(whole, bool):
+        raise UserError(f"{name}: whole: found {whole!r}, expected true or false")
+    export = Export.open(writer.services.s3, address)
+    _check(writer, source_table, export, name)
+    rows = _ExportRows(writer, source_table, export, whole)
+    return FilesToLoad(writer, "export", export.id, export.files, rows.batch)
 
-    def __init__(self, writer: TableWriter, source_table: str) -> None:
-        self._writer = writer
-        self._source_table = source_table
 
-    def work(self, name: str, details: Mapping[str, Any]) -> FilesToLoad:
-        """The work of the request for the export of that id, whose address is in its details. Raises UserError."""
-        address, whole = details.get("export"), details.get("whole", True)
-        if not isinstance(address, str):
-            raise UserError(f"{name}: export: found {address!r}, expected the address of the export")
-        if not isinstance(whole, bool):
-            raise UserError(f"{name}: whole: found {whole!r}, expected true or false")
-        export = Export.open(self._writer.services.s3, address)
-        self._check(export, name)
-        rows = _ExportRows(self._writer, self._source_table, export, whole)
-        return FilesToLoad(self._writer, "export", export.id, export.files, rows.batch)
-
-    def _check(self, export: Export, export_id: str) -> None:
-        """Raise UserError where loading the export would not give the table's true state."""
-        table = self._writer.contract.table
-        if export.id != export_id:
-            raise UserError(
-                f"{export.uri}: exportArn: found the export {export.id}, expected {export_id}, as requested"
-            )
-        if export.table != self._source_table:
-            raise UserError(
-                f"{export.uri}: tableArn: found the table {export.table!r}, expected {self._source_table!r}, the "
-                f"source of {table}"
-            )
-        since = self._writer.progress.since
-        if export.time < since:
-            raise UserError(
-                f"{export.uri}: exportTime: found {_iso(export.time)}, expected {_iso(since)} or later, when streaming "
-                "began: items deleted in between would come back. Export the table again."
-            )
-        if floor_of_export(self._writer.progress.epoch, export.time) < self._writer.progress.purged:
-            raise UserError(
-                f"{export.uri}: exportTime: found {_iso(export.time)}, expected a later one: younger tombstones of "
-                f"{table} are purged, so items deleted in between would come back. Export the table again."
-            )
-        done = files_done(self._writer, export.id)
-        if done > len(export.files):
-            raise UserError(
-                f"{export.uri}: found {len(export.files)} data files, expected {done} at least, which are committed"
-            )
+def _check(writer: TableWriter, source_table: str, export: Export, export_id: str) -> None:
+    """Raise UserError where loading the export would not give the table's true state."""
+    table = writer.contract.table
+    if export.id != export_id:
+        raise UserError(f"{export.uri}: exportArn: found the export {export.id}, expected {export_id}, as requested")
+    if export.table != source_table:
+        raise UserError(
+            f"{export.uri}: tableArn: found the table {export.table!r}, expected {source_table!r}, the "
+            f"source of {table}"
+        )
+    since = writer.progress.since
+    if export.time < since:
+        raise UserError(
+            f"{export.uri}: exportTime: found {_iso(export.time)}, expected {_iso(since)} or later, when streaming "
+            "began: items deleted in between would come back. Export the table again."
+        )
+    if floor_of_export(writer.progress.epoch, export.time) < writer.progress.purged:
+        raise UserError(
+            f"{export.uri}: exportTime: found {_iso(export.time)}, expected a later one: younger tombstones of "
+            f"{table} are purged, so items deleted in between would come back. Export the table again."
+        )
+    done = files_done(writer, export.id)
+    if done > len(export.files):
+        raise UserError(
+            f"{export.uri}: found {len(export.files)} data files, expected {done} at least, which are committed"
+        )
 
 
 class _ExportRows:

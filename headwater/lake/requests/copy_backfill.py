@@ -27,62 +27,59 @@ _AGAIN = "Run the command again, which reads the table as it is now."
 _MOST_AGE = dt.timedelta(days=1)
 
 
-class CopyBackfill:
-    """Makes the work of requests for copies of the source of ``writer``'s table."""
+def work(writer: TableWriter, name: str, details: Mapping[str, Any]) -> FilesToLoad:
+    """The work of the request for a copy of the source of ``writer``'s table, whose id is the request's name. The
+    details have its address. Raises UserError."""
+    address = details.get("copy")
+    if not isinstance(address, str):
+        raise UserError(f"{name}: copy: found {address!r}, expected the address of the copy")
+    copy = TableCopy.open(writer.services.s3, address)
+    _check(writer, copy, name)
+    decode = partial(_decode, writer, copy)
+    return FilesToLoad(writer, "copy", copy.id, copy.files, decode, _FIRST_BYTES, data_files.alteration)
 
-    def __init__(self, writer: TableWriter) -> None:
-        self._writer = writer
 
-    def work(self, name: str, details: Mapping[str, Any]) -> FilesToLoad:
-        """The work of the request for the copy of that id, whose address is in its details. Raises UserError."""
-        address = details.get("copy")
-        if not isinstance(address, str):
-            raise UserError(f"{name}: copy: found {address!r}, expected the address of the copy")
-        copy = TableCopy.open(self._writer.services.s3, address)
-        self._check(copy, name)
-        decode = partial(self._decode, copy)
-        return FilesToLoad(self._writer, "copy", copy.id, copy.files, decode, _FIRST_BYTES, data_files.alteration)
+def _check(writer: TableWriter, copy: TableCopy, name: str) -> None:
+    """Raise UserError where loading the copy would not give the table's true state."""
+    contract = writer.contract
+    if copy.id != name:
+        raise UserError(f"{copy.uri}: found the copy {copy.id}, expected {name}, as requested")
+    if copy.source != contract.source.table:
+        raise UserError(
+            f"{copy.uri}: found rows of {copy.source}, expected {contract.source.table}, the source of {contract.table}"
+        )
+    # What was deleted right behind the copy may have a lower order than its place. Its tombstone is not purged yet.
+    if not files_done(writer, copy.id) and dt.datetime.now(dt.UTC) - copy.time > _MOST_AGE:
+        raise UserError(
+            f"{copy.uri}: found a copy of {copy.time:%Y-%m-%d %H:%M:%S}, expected one of the last day. {_AGAIN}"
+        )
+    if writer.progress.floor > copy.floor and writer.progress.floor[:4] != copy.floor[:4]:
+        raise UserError(
+            f"{copy.uri}: found the epoch {copy.epoch}, expected {int(writer.progress.floor[:4])} at least, "
+            f"which {contract.table} has: all rows would be older than what ended then"
+        )
 
-    def _check(self, copy: TableCopy, name: str) -> None:
-        """Raise UserError where loading the copy would not give the table's true state."""
-        contract = self._writer.contract
-        if copy.id != name:
-            raise UserError(f"{copy.uri}: found the copy {copy.id}, expected {name}, as requested")
-        if copy.source != contract.source.table:
-            raise UserError(
-                f"{copy.uri}: found rows of {copy.source}, expected {contract.source.table}, the source of "
-                f"{contract.table}"
-            )
-        # What was deleted right behind the copy may have a lower order than its place. Its tombstone is not purged yet.
-        if not files_done(self._writer, copy.id) and dt.datetime.now(dt.UTC) - copy.time > _MOST_AGE:
-            raise UserError(
-                f"{copy.uri}: found a copy of {copy.time:%Y-%m-%d %H:%M:%S}, expected one of the last day. {_AGAIN}"
-            )
-        if self._writer.progress.floor > copy.floor and self._writer.progress.floor[:4] != copy.floor[:4]:
-            raise UserError(
-                f"{copy.uri}: found the epoch {copy.epoch}, expected {int(self._writer.progress.floor[:4])} at least, "
-                f"which {contract.table} has: all rows would be older than what ended then"
-            )
 
-    def _check_place(self, copy: TableCopy) -> None:
-        """Raise UserError where a row of the copy may have been deleted since by what nobody knows any more."""
-        if copy.place <= self._writer.progress.purged:
-            raise UserError(
-                f"{copy.uri}: younger tombstones of {self._writer.contract.table} are purged, so rows deleted in "
-                f"between would come back. {_AGAIN}"
-            )
+def _check_place(writer: TableWriter, copy: TableCopy) -> None:
+    """Raise UserError where a row of the copy may have been deleted since by what nobody knows any more."""
+    if copy.place <= writer.progress.purged:
+        raise UserError(
+            f"{copy.uri}: younger tombstones of {writer.contract.table} are purged, so rows deleted in "
+            f"between would come back. {_AGAIN}"
+        )
 
-    def _decode(self, copy: TableCopy, files: Sequence[DataFile], is_last: bool) -> Decoding:
-        writer, contract = self._writer, self._writer.contract
-        self._check_place(copy)
-        # All rows are as of the copy's place, whatever their order: nothing of them is late.
-        usual = UsualChanges(writer.spark, contract, copy.epoch, "")
 
-        listed = [StoredObject(f"{copy.id}/{file.name}", file.uri) for file in files]
-        frame = usual.images_frame(listed, writer.settings.parallelism, *copy.around())
-        if is_last:
-            ended = without_row(len(contract.lake_columns()), copy.floor)
-            if contract.is_history:
-                ended = floor_row(contract, copy.floor, copy.time, f"copy/{copy.id}") + ROW_TAGS
-            frame = frame.unionByName(few_rows_frame(writer.spark, contract, [ended]))
-        return Decoding(frame, usual.careful_frame, copy.is_unique, is_timely=True)
+def _decode(writer: TableWriter, copy: TableCopy, files: Sequence[DataFile], is_last: bool) -> Decoding:
+    contract = writer.contract
+    _check_place(writer, copy)
+    # All rows are as of the copy's place, whatever their order: nothing of them is late.
+    usual = UsualChanges(writer.spark, contract, copy.epoch, "")
+
+    listed = [StoredObject(f"{copy.id}/{file.name}", file.uri) for file in files]
+    frame = usual.images_frame(listed, writer.settings.parallelism, *copy.around())
+    if is_last:
+        ended = without_row(len(contract.lake_columns()), copy.floor)
+        if contract.is_history:
+            ended = floor_row(contract, copy.floor, copy.time, f"copy/{copy.id}") + ROW_TAGS
+        frame = frame.unionByName(few_rows_frame(writer.spark, contract, [ended]))
+    return Decoding(frame, usual.careful_frame, copy.is_unique, is_timely=True)

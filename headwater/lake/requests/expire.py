@@ -23,26 +23,19 @@ if TYPE_CHECKING:
     from headwater.lake.table.writer import TableWriter
 
 
-class Expire:
-    """Makes the work of requests to delete what the table of ``writer`` keeps for a time.
+def work(
+    writer: TableWriter,
+    landing: Landing | None,
+    delete_landed: Callable[[dt.datetime], int],
+    name: str,
+    details: Mapping[str, Any],
+) -> TableToExpire:
+    """The work of a request to delete what the table of ``writer`` keeps for a time.
 
     ``landing`` are the objects of its topic; None where there are none, or another table's writer deletes them.
     ``delete_landed`` deletes those that landed before a moment and are read, and returns their number.
     """
-
-    def __init__(
-        self,
-        writer: TableWriter,
-        landing: Landing | None = None,
-        delete_landed: Callable[[dt.datetime], int] = lambda before: 0,
-    ) -> None:
-        self._writer = writer
-        self._landing = landing
-        self._delete_landed = delete_landed
-
-    def work(self, name: str, details: Mapping[str, Any]) -> TableToExpire:
-        """The work of a request."""
-        return TableToExpire(self._writer, self._landing, self._delete_landed)
+    return TableToExpire(writer, landing, delete_landed)
 
 
 class TableToExpire(Clearing):

@@ -28,16 +28,11 @@ if TYPE_CHECKING:
     from headwater.lake.table.writer import TableWriter
 
 
-class Fill:
-    """Makes the work of requests to fill the table of ``writer``. ``form`` is sent to the executors."""
-
-    def __init__(self, writer: TableWriter, form: Callable[[Contract], RestForm]) -> None:
-        self._writer = writer
-        self._form = form
-
-    def work(self, name: str, details: Mapping[str, Any]) -> TableToFill:
-        """The work of a request."""
-        return TableToFill(self._writer, self._form)
+def work(
+    writer: TableWriter, form: Callable[[Contract], RestForm], name: str, details: Mapping[str, Any]
+) -> TableToFill:
+    """The work of a request to fill the table of ``writer``. ``form`` is sent to the executors."""
+    return TableToFill(writer, form)
 
 
 class TableToFill:

@@ -47,39 +47,32 @@ AHEAD = dt.timedelta(days=1)
 """By how much the clock of S3 may be ahead."""
 
 
-class Forget:
-    """Makes the work of requests to forget keys of the table of ``writer``. ``landing`` are the objects that are
-    rewritten: one of a topic's tables has them."""
+def work(writer: TableWriter, landing: Landing | None, name: str, details: Mapping[str, Any]) -> KeyToForget:
+    """The work of a request to forget a key of the table of ``writer``. ``landing`` are the objects that are rewritten:
+    one of a topic's tables has them. Raises UserError."""
+    asked = Forgotten.of(details)
+    values = key_values(writer.contract, asked.key)
+    _check_epoch(writer, asked.order)
+    return KeyToForget(writer, landing, values, asked.order)
 
-    def __init__(self, writer: TableWriter, landing: Landing | None = None) -> None:
-        self._writer = writer
-        self._landing = landing
 
-    def work(self, name: str, details: Mapping[str, Any]) -> KeyToForget:
-        """The work of a request. Raises UserError."""
-        asked = Forgotten.of(details)
-        values = key_values(self._writer.contract, asked.key)
-        self._check_epoch(asked.order)
-        return KeyToForget(self._writer, self._landing, values, asked.order)
-
-    def _check_epoch(self, order: str) -> None:
-        """Raise UserError where the order is of another epoch than the table's changes: in an earlier one the row could
-        come back, in a later one changes that come would be forgotten too."""
-        writer = self._writer
-        now = ""
-        if writer.contract.source.database == DYNAMODB:
-            now = epoch_digits(writer.progress.epoch)
-        elif writer.has_rows:
-            # A history's notes have orders of their own, and an epoch may have begun without a row.
-            changes = writer.read().where(~F.col("_op").isin(EXPIRED, BEGUN_LATE))
-            (highest,) = changes.agg(F.max("_order")).first() or (None,)
-            now = max(highest or "", writer.progress.floor)[:4]
-        if now and order[:4] != now:
-            raise UserError(
-                f"epoch: found {int(order[:4])}, expected {int(now)}, that of the newest changes of "
-                f"{writer.contract.table}. Name the environment of this lake (--env); where the epoch was raised, wait "
-                "until the rows that are read anew are in the lake."
-            )
+def _check_epoch(writer: TableWriter, order: str) -> None:
+    """Raise UserError where the order is of another epoch than the table's changes: in an earlier one the row could
+    come back, in a later one changes that come would be forgotten too."""
+    now = ""
+    if writer.contract.source.database == DYNAMODB:
+        now = epoch_digits(writer.progress.epoch)
+    elif writer.has_rows:
+        # A history's notes have orders of their own, and an epoch may have begun without a row.
+        changes = writer.read().where(~F.col("_op").isin(EXPIRED, BEGUN_LATE))
+        (highest,) = changes.agg(F.max("_order")).first() or (None,)
+        now = max(highest or "", writer.progress.floor)[:4]
+    if now and order[:4] != now:
+        raise UserError(
+            f"epoch: found {int(order[:4])}, expected {int(now)}, that of the newest changes of "
+            f"{writer.contract.table}. Name the environment of this lake (--env); where the epoch was raised, wait "
+            "until the rows that are read anew are in the lake."
+        )
 
 
 @dataclass

@@ -39,27 +39,19 @@ _Part = tuple[str, int, int, str]
 """Object, line, epoch and the record's JSON."""
 
 
-class Replay:
-    """Makes the work of requests for quarantined records of the table of ``writer``. ``decode`` is sent to the
-    executors."""
-
-    def __init__(self, writer: TableWriter, decode: DecodeKept) -> None:
-        self._writer = writer
-        self._decode = decode
-
-    def work(self, name: str, details: Mapping[str, Any]) -> RecordsToReplay:
-        """The work of a request. Raises UserError."""
-        choice = Choice.of(details)
-        writer = self._writer
-        quarantine = Quarantine(writer.services.s3, writer.settings.quarantine, writer.contract.table)
-        objects = [object_ for object_ in quarantine.listed() if object_.name in set(choice.objects)]
-        for object_ in objects:
-            if object_.is_sample:
-                raise UserError(
-                    f"{object_.name}: found a sample of a refused batch, expected records of a committed one: the "
-                    "writer reads a refused batch again, all of it."
-                )
-        return RecordsToReplay(writer, self._decode, quarantine, choice, objects)
+def work(writer: TableWriter, decode: DecodeKept, name: str, details: Mapping[str, Any]) -> RecordsToReplay:
+    """The work of a request for quarantined records of the table of ``writer``. ``decode`` is sent to the executors.
+    Raises UserError."""
+    choice = Choice.of(details)
+    quarantine = Quarantine(writer.services.s3, writer.settings.quarantine, writer.contract.table)
+    objects = [object_ for object_ in quarantine.listed() if object_.name in set(choice.objects)]
+    for object_ in objects:
+        if object_.is_sample:
+            raise UserError(
+                f"{object_.name}: found a sample of a refused batch, expected records of a committed one: the "
+                "writer reads a refused batch again, all of it."
+            )
+    return RecordsToReplay(writer, decode, quarantine, choice, objects)
 
 
 class RecordsToReplay:

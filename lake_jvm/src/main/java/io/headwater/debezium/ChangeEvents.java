@@ -6,12 +6,10 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.headwater.debezium.Rest.Path;
-import io.headwater.decoding.ChangeHistory;
 import io.headwater.decoding.JsonText;
-import io.headwater.decoding.RecordKey;
+import io.headwater.decoding.OwnColumns;
 import io.headwater.decoding.Scalars;
 import java.io.IOException;
-import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -34,17 +32,13 @@ final class ChangeEvents {
     private final String schema;
     private final String table;
     private final int epoch;
-    private final String purged;
     private final boolean drops;
-    private final int width;
-    private final int firstOwn;
-    private final ChangeHistory history;
+    private final OwnColumns own;
     private final Map<String, SourceColumn> sources = new HashMap<>();
     /** The masked columns, in small letters, and whether their values are HMACs; else there are none. */
     private final Map<String, Boolean> masked = new HashMap<>();
 
     private final List<Place> places = new ArrayList<>();
-    private final List<Place> key = new ArrayList<>();
     private final Set<String> placeSources = new HashSet<>();
 
     /** The plan is that of {@code usual_changes.py}. */
@@ -52,11 +46,8 @@ final class ChangeEvents {
         schema = plan.get("schema").asText();
         table = plan.get("table").asText();
         epoch = plan.get("epoch").asInt();
-        purged = plan.get("purged").asText();
         drops = plan.get("drops").asBoolean();
-        firstOwn = plan.get("first_own").asInt();
-        history = ChangeHistory.of(plan);
-        width = plan.get("width").asInt();
+        own = new OwnColumns(plan);
         plan.get("masked").fields().forEachRemaining(mask ->
                 masked.put(mask.getKey(), mask.getValue().asBoolean()));
         plan.get("excluded").forEach(name -> source(name.asText()).isExcluded = true);
@@ -74,23 +65,17 @@ final class ChangeEvents {
         });
         for (JsonNode column : plan.get("places")) {
             SourceColumn source = source(column.get("source").asText());
-            JsonNode convert = column.get("convert");
-            boolean isDate = convert.get("kind").asText().equals("days");
             Place place = new Place(
                     places.size(),
                     column.get("at").asInt(),
                     source,
-                    Converter.of(convert),
+                    Converter.of(column.get("convert")),
                     column.get("key").asBoolean(),
-                    column.get("partition").asBoolean(),
-                    isDate);
+                    column.get("partition").asBoolean());
             places.add(place);
             source.places.add(place);
             source.isKey |= place.isKey();
             placeSources.add(source.path.name());
-        }
-        for (JsonNode at : plan.get("key")) {
-            places.stream().filter(place -> place.at() == at.asInt()).forEach(key::add);
         }
     }
 
@@ -100,9 +85,7 @@ final class ChangeEvents {
 
     /** The row of a record that is left. */
     InternalRow left(String raw) {
-        Object[] row = new Object[width];
-        row[width - 1] = UTF8String.fromString(raw);
-        return new GenericInternalRow(row);
+        return own.left(raw);
     }
 
     /** A landed line to its row; null where it is that of a tombstone of Kafka's. */
@@ -254,7 +237,7 @@ final class ChangeEvents {
         if (event.currentToken() != JsonToken.START_OBJECT) {
             throw LEFT;
         }
-        Object[] row = new Object[width];
+        Object[] row = new Object[own.width()];
         change.rest = new Rest(drops);
         boolean[] seen = new boolean[sources.size()];
         while (event.nextToken() != JsonToken.END_OBJECT) {
@@ -364,11 +347,8 @@ final class ChangeEvents {
         }
         long commit = isRead || lsns == null || lsns[0] < 0 ? lsn : lsns[0];
         String order = order(line.epoch(), isRead, commit, lsn);
-        if (order.compareTo(purged) < 0) {
-            throw LEFT;
-        }
         boolean isDelete = change.op.equals("d");
-        Object[] row = isDelete ? new Object[width] : change.row;
+        Object[] row = isDelete ? new Object[own.width()] : change.row;
         switch (change.op) {
             case "d" -> {
                 // Whether the image has more than its key, the careful decoder looks up.
@@ -389,18 +369,10 @@ final class ChangeEvents {
             }
             default -> throw LEFT;
         }
-        row[firstOwn] = UTF8String.fromString(recordKey(row));
-        row[firstOwn + 1] = UTF8String.fromString(change.op);
-        row[firstOwn + 2] = UTF8String.fromString(order);
-        row[firstOwn + 3] = micros(change);
-        row[firstOwn + 4] = UTF8String.fromString(position);
-        row[firstOwn + 5] = isDelete;
+        int further = own.fill(row, change.op, order, micros(change), position, isDelete, order);
         if (!isDelete) {
             String rest = change.rest.text();
-            row[firstOwn + 6] = rest == null ? null : UTF8String.fromString(rest);
-        }
-        if (history != null) {
-            history.place(row, order);
+            row[further] = rest == null ? null : UTF8String.fromString(rest);
         }
         return new GenericInternalRow(row);
     }
@@ -510,22 +482,6 @@ final class ChangeEvents {
         return micros;
     }
 
-    private String recordKey(Object[] row) {
-        StringBuilder text = new StringBuilder("[");
-        for (Place part : key) {
-            Object value = row[part.at()];
-            text.append(text.length() == 1 ? "" : ",");
-            if (value instanceof UTF8String letters) {
-                JsonText.quote(text, letters.toString());
-            } else if (part.isDate()) {
-                JsonText.quote(text, LocalDate.ofEpochDay((Integer) value).toString());
-            } else {
-                text.append(value);
-            }
-        }
-        return RecordKey.hashable(text.append(']').toString());
-    }
-
     /** A source column: what becomes of its value. */
     private static final class SourceColumn {
         final Path path;
@@ -545,7 +501,7 @@ final class ChangeEvents {
 
     /** A column that says where a row is: its number among them, and its place in the row. */
     private record Place(
-            int number, int at, SourceColumn source, Converter converter, boolean isKey, boolean isPartition, boolean isDate) {}
+            int number, int at, SourceColumn source, Converter converter, boolean isKey, boolean isPartition) {}
 
     /** What columns take of a JSON document's value: all of it, or members. */
     private static final class Inside {

@@ -5,28 +5,23 @@ import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.JsonNode;
-import io.headwater.decoding.ChangeHistory;
 import io.headwater.decoding.JsonText;
-import io.headwater.decoding.RecordKey;
+import io.headwater.decoding.OwnColumns;
 import io.headwater.decoding.Scalars;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
-import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
-import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** Reads the changes of a table's items, by what a plan says of its columns, into rows as Spark holds them inside. */
@@ -39,10 +34,8 @@ final class ItemChanges {
 
     private final String table;
     private final int epoch;
-    private final String purged;
     private final boolean drops;
-    private final int firstOwn;
-    private final ChangeHistory history;
+    private final OwnColumns own;
     private final Object[] blank;
     private final Map<String, Attribute> attributes = new HashMap<>();
     private final List<String> reserved = new ArrayList<>();
@@ -51,17 +44,14 @@ final class ItemChanges {
 
     private final Map<String, Integer> partitionAttributes = new HashMap<>();
     private final Map<String, Integer> keyAttributes = new HashMap<>();
-    private final List<KeyPart> key = new ArrayList<>();
 
     /** The plan is that of {@code usual_items.py}. */
     ItemChanges(JsonNode plan) {
         table = plan.get("table").asText();
         epoch = plan.get("epoch").asInt();
-        purged = plan.get("purged").asText();
         drops = plan.get("drops").asBoolean();
-        firstOwn = plan.get("first_own").asInt();
-        history = ChangeHistory.of(plan);
-        blank = new Object[plan.get("width").asInt()];
+        own = new OwnColumns(plan);
+        blank = new Object[own.width()];
         for (JsonNode absent : plan.get("absent")) {
             blank[absent.get("at").asInt()] = UTF8String.fromString(absent.get("text").asText());
         }
@@ -90,16 +80,11 @@ final class ItemChanges {
                     isKey,
                     isPartition));
         }
-        for (JsonNode part : plan.get("key")) {
-            key.add(new KeyPart(part.get("at").asInt(), part.get("kind").asText()));
-        }
     }
 
     /** The row of a record that is left. */
     InternalRow left(String raw) {
-        Object[] row = new Object[blank.length];
-        row[row.length - 1] = UTF8String.fromString(raw);
-        return new GenericInternalRow(row);
+        return own.left(raw);
     }
 
     /** A record to its row. */
@@ -310,9 +295,6 @@ final class ItemChanges {
             throw LEFT;
         }
         String order = order(change, sequenceDigits(record.sequence()));
-        if (order.compareTo(purged) < 0) {
-            throw LEFT;
-        }
         String op;
         switch (change.event) {
             case "INSERT" -> op = "c";
@@ -329,19 +311,12 @@ final class ItemChanges {
             checkNotMoved(change);
         }
         Object[] row = isDelete ? place(change) : change.row;
-        row[firstOwn] = UTF8String.fromString(recordKey(row));
-        row[firstOwn + 1] = UTF8String.fromString(op);
-        row[firstOwn + 2] = UTF8String.fromString(order);
-        row[firstOwn + 3] = change.micros();
-        row[firstOwn + 4] = UTF8String.fromString(record.position());
-        row[firstOwn + 5] = isDelete;
+        String id = own.isHistory() ? order(change, eventDigits(change.id)) : order;
+        int further = own.fill(row, op, order, change.micros(), record.position(), isDelete, id);
         if (isDelete) {
-            row[firstOwn + 6] = change.isTimeToLive ? BY_TIME_TO_LIVE : BY_CLIENT;
+            row[further] = change.isTimeToLive ? BY_TIME_TO_LIVE : BY_CLIENT;
         } else {
-            row[firstOwn + 7] = drops ? null : change.rest();
-        }
-        if (history != null) {
-            history.place(row, order(change, eventDigits(change.id)));
+            row[further + 1] = drops ? null : change.rest();
         }
         return new GenericInternalRow(row);
     }
@@ -414,33 +389,6 @@ final class ItemChanges {
             return new BigInteger(1, digest).mod(TIES).toString();
         } catch (NoSuchAlgorithmException missing) {
             throw new IllegalStateException(missing);
-        }
-    }
-
-    private String recordKey(Object[] row) {
-        StringBuilder text = new StringBuilder("[");
-        for (KeyPart part : key) {
-            text.append(text.length() == 1 ? "" : ",");
-            part.append(text, row[part.at()]);
-        }
-        return RecordKey.hashable(text.append(']').toString());
-    }
-
-    /** A column of the key, whose type is of that kind. */
-    private record KeyPart(int at, String kind) {
-        void append(StringBuilder text, Object value) {
-            switch (kind) {
-                case "int", "bigint" -> text.append(value);
-                case "date" -> JsonText.quote(
-                        text, LocalDate.ofEpochDay((Integer) value).toString());
-                case "decimal" -> {
-                    BigDecimal number = ((Decimal) value).toJavaBigDecimal();
-                    JsonText.quote(text, number.signum() == 0 ? "0" : number.stripTrailingZeros().toPlainString());
-                }
-                case "binary" -> JsonText.quote(text, Base64.getEncoder().encodeToString((byte[]) value));
-                case "string" -> JsonText.quote(text, value.toString());
-                default -> throw LEFT;
-            }
         }
     }
 

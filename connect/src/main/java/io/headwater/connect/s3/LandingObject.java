@@ -17,11 +17,9 @@ import org.apache.kafka.connect.sink.SinkRecord;
  *
  * @param first first offset of its range, which may begin before its first record: some offsets have no record
  * @param next the offset after its range
- * @param records number of records
- * @param openedAt when its first record came, in milliseconds on the task's clock
  * @param body gzip, one JSON object per line; the same records give the same bytes
  */
-record LandingObject(long first, long next, long records, long openedAt, byte[] body) {
+record LandingObject(long first, long next, byte[] body) {
 
     /** Collects records into an object, compressing as they come so that memory holds little. */
     static final class Builder {
@@ -114,7 +112,7 @@ record LandingObject(long first, long next, long records, long openedAt, byte[] 
             } catch (IOException e) {
                 throw new UncheckedIOException(e);
             }
-            return new LandingObject(first, next, records, openedAt, body.toByteArray());
+            return new LandingObject(first, next, body.toByteArray());
         }
 
         private void write(byte[] bytes) throws IOException {

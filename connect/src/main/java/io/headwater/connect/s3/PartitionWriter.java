@@ -27,8 +27,6 @@ final class PartitionWriter {
     private final TopicPartition partition;
     private final LandingFolder folder;
     private final SinkTaskContext context;
-    private final SinkMetrics metrics;
-    private final PartitionMetrics state = new PartitionMetrics();
     private final int flushRecords;
     private final int flushBytes;
     private final long flushInterval;
@@ -43,15 +41,10 @@ final class PartitionWriter {
     private long sealedAt = NEVER;
 
     PartitionWriter(
-            TopicPartition partition,
-            LandingFolder folder,
-            SinkTaskContext context,
-            SinkMetrics metrics,
-            S3SinkConfig config) {
+            TopicPartition partition, LandingFolder folder, SinkTaskContext context, S3SinkConfig config) {
         this.partition = partition;
         this.folder = folder;
         this.context = context;
-        this.metrics = metrics;
         this.flushRecords = config.getInt(S3SinkConfig.FLUSH_RECORDS);
         this.flushBytes = config.getInt(S3SinkConfig.FLUSH_BYTES);
         this.flushInterval = config.getLong(S3SinkConfig.FLUSH_INTERVAL_MS);
@@ -140,22 +133,6 @@ final class PartitionWriter {
         return stored == UNKNOWN ? OptionalLong.empty() : OptionalLong.of(stored);
     }
 
-    /** Updates the numbers that JMX shows. */
-    void report(long now) {
-        long records = open == null ? 0 : open.records();
-        long oldest = open == null ? now : open.openedAt();
-        for (LandingObject object : sealed) {
-            records += object.records();
-            oldest = Math.min(oldest, object.openedAt());
-        }
-        state.update(stored, next - stored, records, now - oldest);
-    }
-
-    /** The numbers that JMX shows. */
-    PartitionMetrics metrics() {
-        return state;
-    }
-
     private void locate() {
         OptionalLong end = folder.end();
         next = end.orElse(UNKNOWN);
@@ -167,7 +144,6 @@ final class PartitionWriter {
     }
 
     private void missing(long offset) {
-        metrics.missingOffsets(offset - next);
         if (!acceptMissing) {
             throw new ConnectException("Kafka has no record at offset " + next + " of " + partition
                     + ", which is the next to land; it goes on at " + offset + ". Retention has removed " + (offset - next)
@@ -194,7 +170,7 @@ final class PartitionWriter {
     }
 
     private void store(LandingObject object) {
-        boolean written = metrics.timePut(object, () -> folder.put(object));
+        boolean written = folder.put(object);
         long end = written ? object.next() : folder.endOf(object.first());
         stored = end;
         context.requestCommit();

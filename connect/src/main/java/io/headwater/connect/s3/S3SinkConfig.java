@@ -55,8 +55,8 @@ final class S3SinkConfig extends AbstractConfig {
             .define(RETRY_TIMEOUT_MS, Type.LONG, 300_000L, Range.atLeast(0), Importance.MEDIUM,
                     "The task fails when S3 has not worked for this long; nothing is lost, restart it.")
             .define(MISSING_OFFSETS, Type.STRING, FAIL, ValidString.in(FAIL, ACCEPT), Importance.HIGH,
-                    "What to do where Kafka no longer has the next record: fail, or accept that it is lost, log and "
-                            + "count it, and go on. Topics with compaction or transactions have offsets without a record: "
+                    "What to do where Kafka no longer has the next record: fail, or accept that it is lost, log it "
+                            + "and go on. Topics with compaction or transactions have offsets without a record: "
                             + "they need accept.");
 
     S3SinkConfig(Map<String, String> properties) {

@@ -1,8 +1,7 @@
 package io.headwater.connect.s3;
 
 import io.headwater.connect.PluginVersion;
-import java.util.ArrayList;
-import java.util.HashMap;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import org.apache.kafka.common.config.ConfigDef;
@@ -26,13 +25,7 @@ public final class S3SinkConnector extends SinkConnector {
 
     @Override
     public List<Map<String, String>> taskConfigs(int maxTasks) {
-        List<Map<String, String>> configs = new ArrayList<>();
-        for (int task = 0; task < maxTasks; task++) {
-            Map<String, String> config = new HashMap<>(properties);
-            config.put(S3SinkTask.TASK_ID, Integer.toString(task));
-            configs.add(config);
-        }
-        return configs;
+        return Collections.nCopies(maxTasks, properties);
     }
 
     @Override

@@ -1,7 +1,6 @@
 package io.headwater.connect.s3;
 
 import io.headwater.connect.PluginVersion;
-import java.lang.management.ManagementFactory;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -26,8 +25,6 @@ import org.slf4j.LoggerFactory;
  * goes on polling Kafka, stays in its group, and holds at most one batch above the flush limits.
  */
 public final class S3SinkTask extends SinkTask {
-    static final String TASK_ID = "task.id";
-    private static final String CONNECTOR_NAME = "name";
     private static final Logger LOG = LoggerFactory.getLogger(S3SinkTask.class);
 
     private final LongSupplier clock;
@@ -37,8 +34,6 @@ public final class S3SinkTask extends SinkTask {
     private S3SinkConfig config;
     private ObjectStore store;
     private Retry retry;
-    private SinkMetrics metrics;
-    private JmxBeans beans;
     private boolean paused;
 
     /** For Connect. */
@@ -64,10 +59,6 @@ public final class S3SinkTask extends SinkTask {
         config = new S3SinkConfig(properties);
         store = stores.apply(config);
         retry = new Retry(config, random);
-        metrics = new SinkMetrics(clock);
-        beans = new JmxBeans(ManagementFactory.getPlatformMBeanServer(),
-                properties.getOrDefault(CONNECTOR_NAME, "unnamed"), properties.getOrDefault(TASK_ID, "0"));
-        beans.show(metrics);
     }
 
     /** Takes the positions of newly assigned partitions from the bucket. */
@@ -75,9 +66,7 @@ public final class S3SinkTask extends SinkTask {
     public void open(Collection<TopicPartition> assigned) {
         for (TopicPartition partition : assigned) {
             LandingFolder folder = new LandingFolder(store, config.getString(S3SinkConfig.PREFIX), partition);
-            PartitionWriter writer = new PartitionWriter(partition, folder, context, metrics, config);
-            partitions.put(partition, writer);
-            beans.show(partition, writer.metrics());
+            partitions.put(partition, new PartitionWriter(partition, folder, context, config));
         }
         work();
     }
@@ -109,11 +98,7 @@ public final class S3SinkTask extends SinkTask {
     /** Drops the partitions' buffers: whichever task gets the partitions reads again what is not in S3. */
     @Override
     public void close(Collection<TopicPartition> revoked) {
-        for (TopicPartition partition : revoked) {
-            if (partitions.remove(partition) != null) {
-                beans.hide(partition);
-            }
-        }
+        partitions.keySet().removeAll(revoked);
     }
 
     @Override
@@ -121,9 +106,7 @@ public final class S3SinkTask extends SinkTask {
         if (store == null) {
             return; // start() has refused the configuration
         }
-        partitions.keySet().forEach(beans::hide);
         partitions.clear();
-        beans.hide();
         store.close();
     }
 
@@ -144,7 +127,7 @@ public final class S3SinkTask extends SinkTask {
             retry.succeeded();
         }
         pauseWhileFailing();
-        report();
+        askToBeCalledAgain();
     }
 
     /** Does a partition's work unless the task is waiting to try again; returns whether all of it is done. */
@@ -156,7 +139,6 @@ public final class S3SinkTask extends SinkTask {
             writer.work();
             return true;
         } catch (TransientStoreException e) {
-            metrics.retry();
             long now = clock.getAsLong();
             retry.failed(now, e);
             LOG.warn("Trying again in {} ms: {}", retry.untilNextTry(now), e.getMessage());
@@ -174,17 +156,14 @@ public final class S3SinkTask extends SinkTask {
         paused = retry.failing();
     }
 
-    private void report() {
+    private void askToBeCalledAgain() {
         long now = clock.getAsLong();
         long wait = retry.failing() ? retry.untilNextTry(now) : Long.MAX_VALUE;
         for (PartitionWriter writer : partitions.values()) {
-            writer.report(now);
             wait = Math.min(wait, writer.untilAged(now));
         }
         if (wait < Long.MAX_VALUE) {
             context.timeout(Math.max(1, wait));
         }
-        metrics.oldestBuffered(partitions.values().stream()
-                .mapToLong(writer -> writer.metrics().getOldestBufferedMillis()).max().orElse(0));
     }
 }

@@ -6,14 +6,11 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.headwater.connect.s3.FakeS3.Fault;
-import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
-import javax.management.MBeanServer;
-import javax.management.ObjectName;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.errors.ConnectException;
@@ -50,7 +47,6 @@ class S3SinkTaskTest {
     private FakeWorker worker(String... options) {
         Map<String, String> properties = new HashMap<>(Map.of(
                 "name", "headwater-landing",
-                "task.id", Integer.toString(workers.size()),
                 "s3.bucket", "lake",
                 "s3.region", "eu-central-1",
                 "s3.endpoint", s3.endpoint(),
@@ -344,7 +340,7 @@ class S3SinkTaskTest {
                     if (alive.size() == 3 || (!alive.isEmpty() && random.nextBoolean())) {
                         alive.remove(random.nextInt(alive.size())); // kill -9
                     }
-                    alive.add(assignedWorker("task.id", Integer.toString(step), "missing.offsets", "accept"));
+                    alive.add(assignedWorker("missing.offsets", "accept"));
                 }
                 case 3 -> s3.fail(Fault.values()[random.nextInt(2)], Fault.CUT_AFTER);
                 case 4 -> s3.fail(Fault.CUT_AFTER);
@@ -451,7 +447,7 @@ class S3SinkTaskTest {
                 .hasMessageContaining("S3 put s3://lake/landing/orders/0/");
     }
 
-    // ---- input and metrics
+    // ---- input
 
     @Test
     void refusesRecordsThatAConverterHasInterpreted() {
@@ -467,36 +463,5 @@ class S3SinkTaskTest {
         SinkRecord record = new SinkRecord("orders", 0, null, null, null, new byte[] {1}, 0);
         worker.task.put(List.of(record.newRecord("renamed", 7, null, null, null, new byte[] {1}, null)));
         assertThat(firsts(s3, topic)).containsExactly(0L);
-    }
-
-    @Test
-    void showsMetricsByJmxAsLongAsTheTaskRuns() throws Exception {
-        MBeanServer jmx = ManagementFactory.getPlatformMBeanServer();
-        ObjectName task = new ObjectName("io.headwater.connect:type=s3-sink,connector=headwater-landing,task=0");
-        ObjectName partition = new ObjectName("io.headwater.connect:type=s3-sink-partition,"
-                + "connector=headwater-landing,task=0,topic=orders,partition=0");
-        topic.produce(14);
-        topic.skip(2);
-        topic.produce(1);
-        FakeWorker worker = assignedWorker("missing.offsets", "accept");
-        s3.fail(Fault.SLOW_DOWN);
-        worker.poll(ALL);
-        worker.pollAfterTimeout();
-        clock.now += 100;
-        worker.poll(ALL);
-        assertThat(jmx.getAttribute(task, "StoredRecords")).isEqualTo(10L);
-        assertThat(jmx.getAttribute(task, "StoredObjects")).isEqualTo(1L);
-        assertThat((long) jmx.getAttribute(task, "StoredBytes")).isPositive();
-        assertThat(jmx.getAttribute(task, "Retries")).isEqualTo(1L);
-        assertThat(jmx.getAttribute(task, "Conflicts")).isEqualTo(0L);
-        assertThat(jmx.getAttribute(task, "MissingOffsets")).isEqualTo(2L);
-        assertThat(jmx.getAttribute(task, "OldestBufferedMillis")).isEqualTo(250L);
-        assertThat(jmx.getAttribute(partition, "StoredOffset")).isEqualTo(10L);
-        assertThat(jmx.getAttribute(partition, "LagToFlush")).isEqualTo(7L);
-        assertThat(jmx.getAttribute(partition, "BufferedRecords")).isEqualTo(5L);
-        worker.task.stop();
-        workers.clear();
-        assertThat(jmx.isRegistered(task)).isFalse();
-        assertThat(jmx.isRegistered(partition)).isFalse();
     }
 }
