@@ -203,15 +203,6 @@ def test_an_export_from_before_the_start_of_streaming_is_refused_and_nothing_is_
     assert accounts.alive() == [FIRST]
 
 
-def test_an_export_is_refused_while_the_start_of_streaming_is_not_known(
-    spark: SparkSession, endpoint: str, aws_api: AwsApi
-) -> None:
-    table = Accounts(spark, aws_api, f"b-{uuid.uuid4().hex[:8]}")
-    status = table.load(table.export(AT, [item("a")]))
-    assert (status.state, "ask again" in status.reason) == (REFUSED, True)
-    assert table.commits() == 0
-
-
 def test_an_export_of_another_table_is_refused(accounts: Accounts) -> None:
     status = accounts.load(accounts.export(AT, [item("a")], arn=ARN.replace("accounts", "orders")))
     assert status.state == REFUSED
