@@ -5,6 +5,7 @@ Iterators expire, shards are listed in pages, and an answer may have fewer recor
 
 from __future__ import annotations
 
+import datetime as dt
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,12 +44,15 @@ class Kinesis:
 
     def __init__(self, per_call: int = 10_000) -> None:
         self.shards: dict[str, Shard] = {}
+        self.now = 0.0
+        """When the records that are put arrive, in epoch seconds."""
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self._per_call = per_call
         self._stale = 0
         self._gaps = 0
         self._sequence = _FIRST
         self._iterators: dict[str, tuple[str, int]] = {}
+        self._arrived: dict[int, dt.datetime] = {}
 
     def open(self, name: str, *parents: str) -> None:
         """Add a shard; its parents are closed by that."""
@@ -60,6 +64,7 @@ class Kinesis:
     def put(self, shard: str, *texts: str) -> None:
         for text in texts:
             self._sequence += 1
+            self._arrived[self._sequence] = dt.datetime.fromtimestamp(self.now, dt.UTC)
             self.shards[shard].records.append((self._sequence, text.encode()))
 
     def list_stale(self, answers: int) -> None:
@@ -110,7 +115,7 @@ class Kinesis:
             raise ExpiredIterator
         name, at = self._iterators[request["ShardIterator"]]
         shard = self.shards[name]
-        assert request["Limit"] <= 10_000, "the most that Kinesis takes"
+        assert 1 <= request["Limit"] <= 10_000, "the most that Kinesis takes"
         most = min(request["Limit"], self._per_call)
         if self._gaps and at < len(shard.records):
             self._gaps -= 1
@@ -120,7 +125,14 @@ class Kinesis:
             del read[-1]
         end = at + len(read)
         answer: dict[str, Any] = {
-            "Records": [{"SequenceNumber": str(sequence), "Data": data} for sequence, data in read],
+            "Records": [
+                {
+                    "SequenceNumber": str(sequence),
+                    "Data": data,
+                    "ApproximateArrivalTimestamp": self._arrived[sequence],
+                }
+                for sequence, data in read
+            ],
             "MillisBehindLatest": 1_000 * (len(shard.records) - end),
         }
         # What is at the end of a closed shard has no iterator to follow; some answers of AWS have it as null.

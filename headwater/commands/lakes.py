@@ -23,9 +23,16 @@ from headwater.lake.sources.landing import Landing
 from headwater.operations.connectors import lags
 from headwater.operations.database import Query
 from headwater.operations.deployed import Deployed
-from headwater.operations.key_value import ages, replication_ages
-from headwater.operations.positions import SINK_SECONDS, LandedPosition, SinkLag, SinkTime, StreamedPosition
-from headwater.operations.timeline import LastCommit, last_commit
+from headwater.operations.key_value import replication_ages
+from headwater.operations.positions import (
+    SINK_SECONDS,
+    LandedPosition,
+    SinkLag,
+    SinkTime,
+    StreamedPosition,
+    UnreadRecords,
+)
+from headwater.operations.timeline import last_commit
 from headwater.verify import Lake, s3_options
 from headwater.verify.watch import Reached
 
@@ -163,21 +170,18 @@ class DeployedLake:
     def position(self, contract: Contract, query: Query) -> Callable[[], Reached]:
         """Takes the position of a contract's source, in the environment as it is then: it may be deployed anew while
         the lake is compared for ever."""
-        take = _streamed if contract.source.database == DYNAMODB else partial(_landed, query)
+        of_dynamodb = contract.source.database == DYNAMODB
+        take = partial(_streamed, UnreadRecords()) if of_dynamodb else partial(_landed, query)
         return lambda: take(environments.as_now(self._deployed), contract)()
 
 
-def _streamed(deployed: Deployed, contract: Contract) -> StreamedPosition:
-    def committed() -> float | None:
-        last = _last_commit(deployed.client("s3"), deployed.lake, contract)
-        return last.completed.timestamp() if last else None
-
+def _streamed(unread: UnreadRecords, deployed: Deployed, contract: Contract) -> StreamedPosition:
+    kinesis, stream = deployed.client("kinesis"), deployed.key_value_names[contract.table].stream
+    cursor = partial(_cursor, deployed.client("s3"), deployed.lake, contract)
     return StreamedPosition(
         partial(replication_ages, deployed, contract),
-        partial(ages, deployed, contract),
-        committed,
+        lambda: unread.oldest(kinesis, stream, cursor()),
         deployed.now,
-        deployed.environment.dynamodb.glue.window_seconds,
     )
 
 
@@ -195,12 +199,8 @@ def _landed(query: Query, deployed: Deployed, contract: Contract) -> LandedPosit
 
 
 def _cursor(s3: Any, lake: str, contract: Contract) -> Mapping[str, int]:
-    last = _last_commit(s3, lake, contract)
+    last = last_commit(s3, f"{lake.rstrip('/')}/{contract.table}")
     return last.progress.cursor if last else {}
-
-
-def _last_commit(s3: Any, lake: str, contract: Contract) -> LastCommit | None:
-    return last_commit(s3, f"{lake.rstrip('/')}/{contract.table}")
 
 
 AnyLake = NamedLake | DeployedLake

@@ -80,15 +80,10 @@ def is_empty(deployed: Deployed, contract: Contract) -> bool:
     return not found["Count"] and "LastEvaluatedKey" not in found
 
 
-def ages(deployed: Deployed, contract: Contract) -> Mapping[float, float]:
-    """How old what the job read from a table's stream was at most, in seconds by the epoch seconds at which each minute
-    of the last hour began. Raises what boto3 raises, and UserError."""
-    return _seconds(of_last_hour(deployed.client("cloudwatch"), _age(deployed, contract), deployed.now()))
-
-
 def replication_ages(deployed: Deployed, contract: Contract) -> Mapping[float, float]:
-    """How old what DynamoDB had yet to put into a table's stream was at most, by minutes as ``ages``; empty where it
-    has told nothing of it. Raises what boto3 raises, and UserError."""
+    """How old what DynamoDB had yet to put into a table's stream was at most, in seconds by the epoch seconds at which
+    each minute of the last hour began; empty where it has told nothing of it. Raises what boto3 raises, and
+    UserError."""
     cloudwatch = deployed.client("cloudwatch")
     table = [{"Name": "TableName", "Value": deployed.key_value_names[contract.table].table}]
     # AWS documents no value of the other dimension.
@@ -101,11 +96,7 @@ def replication_ages(deployed: Deployed, contract: Contract) -> Mapping[float, f
         metric = Metric(*_REPLICATION_AGE, dimensions, "Maximum")
         for minute, age in of_last_hour(cloudwatch, metric, deployed.now()).items():
             most[minute] = max(age, most.get(minute, age))
-    return _seconds(most)
-
-
-def _seconds(values: Mapping[float, float]) -> Mapping[float, float]:
-    return {minute: value / _MILLISECONDS for minute, value in values.items()}
+    return {minute: age / _MILLISECONDS for minute, age in most.items()}
 
 
 def part_name(contract: Contract) -> str:

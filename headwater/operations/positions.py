@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from headwater.definitions.connectors import SLOT
+from headwater.lake.sources.kinesis import NOTHING_READ, READ_TO_END, ShardCursor, ShardReader, list_shards
 from headwater.lake.sources.landing import OffsetCursor
 from headwater.operations.database import Query
 from headwater.verify.watch import Reached
@@ -25,10 +27,14 @@ SILENT_SECONDS = 300.0
 """After them a metric that is not there is not sent, and not just late."""
 CLOCK_SECONDS = 5.0
 """So far at most AWS's clock is ahead of what is known of it."""
+ARRIVAL_SECONDS = 5.0
+"""So far at most Kinesis' times of arrival are from the truth, for which Kinesis gives no guarantee."""
 _MINUTE = 60.0
 # A request costs.
 _ASK_SECONDS = 15.0
 _MOST_GOALS = 8
+# Kinesis gives five answers a second for each shard, and the job wants some of them.
+_CALLS_AT_ONCE = 4
 
 
 class LandedPosition:
@@ -141,28 +147,71 @@ class SinkLag:
         return goals
 
 
+class UnreadRecords:
+    """When the records arrived that a cursor has not come to yet. It asks each shard for one record, and keeps its
+    place there: after a long silence, Kinesis gives many empty answers before the next record."""
+
+    def __init__(self) -> None:
+        self._firsts: dict[str, _FirstUnread] = {}
+
+    def oldest(self, kinesis: Any, stream: str, cursor: ShardCursor) -> float:
+        """When the oldest of them arrived, in epoch seconds.
+
+        It is infinity where there is none, and minus infinity while that is not known. Raises what boto3 raises.
+
+        Args:
+            kinesis: boto3's client.
+            stream: The stream's name.
+            cursor: What was read of its shards. It has to be known before the shards are listed.
+        """
+        # Children of a shard that is not read to its end have records of their own; so all shards count.
+        found = {}
+        for shard in (each["ShardId"] for each in list_shards(kinesis, stream)):
+            source = f"{stream}/{shard}"
+            after = cursor.get(source, NOTHING_READ)
+            first = self._firsts.get(source)
+            if first is None or first.after != after:
+                first = _FirstUnread(ShardReader(kinesis, stream, shard, after))
+            if after != READ_TO_END:
+                found[source] = first
+        self._firsts = found
+        return min((first.arrived() for first in found.values()), default=math.inf)
+
+
+class _FirstUnread:
+    """The first record of a shard after a reader's position."""
+
+    def __init__(self, reader: ShardReader) -> None:
+        self.after = reader.after
+        self._reader = reader
+        self._arrived: float | None = None
+
+    def arrived(self) -> float:
+        """When it arrived, as ``UnreadRecords`` says."""
+        reader = self._reader
+        for _ in range(_CALLS_AT_ONCE):
+            if self._arrived is not None or reader.is_closed:
+                break
+            for record in reader.ask(1):
+                self._arrived = record["ApproximateArrivalTimestamp"].timestamp()
+            if not reader.is_behind:
+                break
+        if self._arrived is not None:
+            return self._arrived
+        return -math.inf if reader.is_behind else math.inf
+
+
 class StreamedPosition:
     """The time of a DynamoDB table, and the lake's behind it.
 
-    ``waiting`` gives how old what DynamoDB had yet to put into the stream was at most, ``ages`` how old what was last
-    read of it was, both in seconds by minute, and ``committed`` when the table's last commit was complete, in epoch
-    seconds. ``now`` is the time by AWS's clock. The job reads for ``window`` seconds of each shard at most before it
-    commits. Nobody else reads the stream, or what they read is taken for read by the job."""
+    ``waiting`` gives how old what DynamoDB had yet to put into the stream was at most, in seconds by minute, and
+    ``unread`` when the oldest record arrived that the table's last commit has not come to, as ``UnreadRecords`` says.
+    ``now`` is the time by AWS's clock."""
 
-    def __init__(
-        self,
-        waiting: ByMinute,
-        ages: ByMinute,
-        committed: Callable[[], float | None],
-        now: Callable[[], float],
-        window: float,
-    ) -> None:
+    def __init__(self, waiting: ByMinute, unread: Callable[[], float], now: Callable[[], float]) -> None:
         self._waiting = waiting
-        self._ages = ages
-        self._committed = committed
+        self._unread = unread
         self._now = now
-        # Shards for which there is no core wait for others.
-        self._reading = 2 * window
 
     def __call__(self) -> Reached:
         """Take the time. Raises what ``now`` raises; the test also what the others raise."""
@@ -178,7 +227,7 @@ class StreamedPosition:
             next_at = now + _ASK_SECONDS
             if streamed_at is None:
                 streamed_at = self._streamed_at(taken, now)
-            return streamed_at is not None and self._is_committed(streamed_at)
+            return streamed_at is not None and self._unread() >= streamed_at + ARRIVAL_SECONDS
 
         return reached
 
@@ -197,29 +246,6 @@ class StreamedPosition:
             return None
         before = (age for minute, age in waiting.items() if minute > taken - SILENT_SECONDS)
         return None if max(before, default=0.0) > REPLICATION_SECONDS else taken + REPLICATION_SECONDS
-
-    def _is_committed(self, streamed_at: float) -> bool:
-        """Whether the lake has all that was in the stream at a moment.
-
-        A batch of the job reads of all shards, for ``_reading`` at most. The next one begins when it is committed; one
-        that fails is read again. Since a minute of ``read`` begins, nobody has read anything that is as old as the
-        moment. So the batches that read in a minute of ``whole``, which began that late, have read all that was in the
-        stream; and another batch has read after them, for which they had to be committed or to fail. They did not fail
-        where a commit was complete after them, which is theirs or a later batch's; or where nothing more was read from
-        ``last`` on, which what fails would be. The latter needs no commit, which what holds nothing of the table does
-        not make. (A commit beside the batches, of what is asked of the writer, would hide a batch that fails just then.
-        What shards hold that others have just been split into is read after these, and not waited for.)"""
-        ages = self._ages()
-        older = max((minute for minute, age in ages.items() if minute - age < streamed_at), default=-math.inf)
-        read = sorted(minute for minute in ages if minute > older)
-        whole = [each for each in read if read[0] + self._reading <= each <= read[-1] - _MINUTE - self._reading]
-        if not whole:
-            return False
-        first, last = whole[0], whole[-1]
-        if not any(ages[minute] for minute in read if minute >= last):
-            return True
-        completed = self._committed()
-        return completed is not None and completed >= first + _MINUTE
 
 
 def _next_minute(seconds: float) -> float:

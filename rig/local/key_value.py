@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 from headwater.contract.masks import read_key
 from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
 from headwater.definitions import writers
-from headwater.lake.sources.kinesis import KinesisStream
+from headwater.operations.positions import UnreadRecords
 from headwater.paths import ROOT
 from headwater.verify import DynamoDbSource, Lake, TableComparison, verify_tables
 from headwater.waiting import PATIENCE_SECONDS, wait_until
@@ -36,7 +37,6 @@ SHARDS = 2
 WINDOW_SECONDS = 1
 """From one commit of the script to the next."""
 _DRIVER_MEMORY = "1g"
-_READ_BYTES = 1 << 20
 
 
 class TableSource(ExitStack):
@@ -146,9 +146,10 @@ class KeyValuePipeline(ExitStack):
     def drain(self, patience: float = PATIENCE_SECONDS) -> None:
         """Wait until every change made so far is in the lake. The writer must be running. ``patience`` is that of
         ``wait_until``, which raises ``StuckError``."""
+        unread = UnreadRecords()
         for table, source in self.tables.items():
             source.relay.await_caught_up(patience)
-            drained = partial(self._is_drained, source.stream_arn())
+            drained = partial(self._is_drained, unread, source.name)
             wait_until(
                 f"the Glue job's script to reach the end of the stream of {table}",
                 drained,
@@ -157,12 +158,11 @@ class KeyValuePipeline(ExitStack):
                 patience=patience,
             )
 
-    def _is_drained(self, stream_arn: str) -> bool:
-        stream = KinesisStream(self.aws.client("kinesis"), stream_arn)
-        records, _ = stream.read(self.events.cursor(), _READ_BYTES)
-        if records:
+    def _is_drained(self, unread: UnreadRecords, stream: str) -> bool:
+        is_drained = unread.oldest(self.aws.client("kinesis"), stream, self.events.cursor()) == math.inf
+        if not is_drained:
             self.check()
-        return not records
+        return is_drained
 
     def check(self) -> None:
         """Raise ``ProcessError`` unless all parts run."""

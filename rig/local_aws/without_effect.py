@@ -56,7 +56,6 @@ PROPERTIES: dict[str, dict[str, str]] = {
     },
     "AWS::Glue::Database": {"CatalogId": _ONE_ACCOUNT},
     "AWS::Glue::Job": {
-        "DefaultArguments.--source": "Glue's own source of Kinesis is Glue's alone: that of the API serves",
         "Description": _TEXT,
         "GlueVersion": _VERSION,
         "MaintenanceWindow": "nothing is maintained",

@@ -259,8 +259,8 @@ class TestFiles:
         assert "from the databases to the lake" in text
         assert "Before that, 2,400 transactions and 1,234 wishes had changed the source." in text
         assert "orders relational 3 3 0 0 0 0 ✓ accounts key-value 7 7 0 0 0 0 ✓" in text
-        assert "2.0 s, 95 % within 3.0 s, all within 3.0 s (3 rows, by their last changes)" in text
-        assert "0.5 s, 95 % within 4.0 s, all within 4.0 s (2 rows, by their last changes)" in text
+        assert "2.0 s, 95 % within 3.0 s, all within 3.0 s (3 changes)" in text
+        assert "0.5 s, 95 % within 4.0 s, all within 4.0 s (2 changes)" in text
         assert "2,400 transactions in 60 s, by kind; 70 rolled back on purpose, 12 attempts repeated" in text
         assert "1,234 wishes in 7 s, by kind; none was refused." in text
 

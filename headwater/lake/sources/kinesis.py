@@ -26,7 +26,7 @@ SHARDS_AT_ONCE = 16
 """How many shards the driver of a job reads side by side, of all tables together."""
 _DRIVER_RECORDS = 1_000
 """The most records of a call of the driver: the more it reads at once, the more it may have to give up."""
-_PARENTS = ("ParentShardId", "AdjacentParentShardId")
+PARENTS = ("ParentShardId", "AdjacentParentShardId")
 _ATTEMPTS = 10
 """A shard gives 2 MB a second. An answer may have 10 MB, so that the next call has to wait for 5 s."""
 
@@ -123,6 +123,14 @@ class ShardReader:
     def poll(self, most_records: int) -> list[Record]:
         """Read up to so many records: by one call, which may give none although more wait. Raises ShardGone if the
         position is not this stream's."""
+        answered = self.ask(most_records)
+        records = [Record(record["Data"], record["SequenceNumber"], self._shard) for record in answered]
+        if records:
+            self.after = int(records[-1].sequence)
+        return records
+
+    def ask(self, most_records: int) -> Sequence[Mapping[str, Any]]:
+        """Read as ``poll`` does, and return the records as boto3 gives them. The position stays as it is."""
         try:
             answer = self._get(self._iterator or self._begin(), most_records)
         except self._kinesis.exceptions.ExpiredIteratorException:
@@ -130,9 +138,7 @@ class ShardReader:
         self._iterator = answer.get("NextShardIterator")
         self.is_closed = not self._iterator
         self.is_behind = not self.is_closed and answer["MillisBehindLatest"] > 0
-        records = [Record(record["Data"], record["SequenceNumber"], self._shard) for record in answer["Records"]]
-        if records:
-            self.after = int(records[-1].sequence)
+        records: Sequence[Mapping[str, Any]] = answer["Records"]
         return records
 
     def _get(self, iterator: str, most_records: int) -> Any:
@@ -214,7 +220,7 @@ class KinesisStream:
         They are listed anew while a shard that was read to its end lacks children. A listing during a reshard may be
         incomplete.
         """
-        parents = {shard.get(name) for shard in self._shards.values() for name in _PARENTS}
+        parents = {shard.get(name) for shard in self._shards.values() for name in PARENTS}
         ended = {name for name in self._shards if reached.get(self._source(name)) == READ_TO_END}
         if not self._shards or ended - parents:
             self._shards = {shard["ShardId"]: shard for shard in list_shards(self._kinesis, self._name)}
@@ -253,7 +259,7 @@ class KinesisStream:
         return [
             name
             for name in sorted(shards)
-            if is_open(name) and not any(is_open(shards[name].get(parent)) for parent in _PARENTS)
+            if is_open(name) and not any(is_open(shards[name].get(parent)) for parent in PARENTS)
         ]
 
     def _reader(self, shard: str, reached: ShardCursor) -> ShardReader:
