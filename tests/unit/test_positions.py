@@ -331,7 +331,7 @@ class Stream:
         return reached()
 
     def calls(self) -> list[str]:
-        """What Kinesis was asked since the last time."""
+        """The calls of Kinesis' API since the last time."""
         made = [name for name, _ in self.kinesis.calls]
         self.kinesis.calls.clear()
         return made
