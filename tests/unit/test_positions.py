@@ -655,11 +655,21 @@ def test_a_table_of_dynamodb_is_reached_when_a_commit_has_what_its_stream_had(ac
     put = kinesis.put_record(StreamName=stream, Data=b"{}", PartitionKey="p", ExplicitHashKey="0")
     # moto's Kinesis has a clock of its own.
     account.clock.now += 10 * MINUTE
-    began = account.clock.now
-    reached = DeployedLake(account.deployed()).position(ACCOUNTS, confirming)()
-    name, of = "AgeOfOldestUnreplicatedRecord", {"TableName": stream, "DelegatedOperation": "a"}
-    account.measure("AWS/DynamoDB", name, began + 2 * MINUTE, 0, **of)
-    account.clock.now = began + 4 * MINUTE
+    begun: list[str] = []
+    known = account.deployed()
+    calls = known.client("kinesis").meta.events
+    calls.register("before-call.kinesis.GetShardIterator", lambda params, **_: begun.append(params["body"]))
+    take = DeployedLake(known).position(ACCOUNTS, confirming)
+
+    def taken() -> Reached:
+        """A position, some minutes after which all was in the stream."""
+        reached = take()
+        name, of = "AgeOfOldestUnreplicatedRecord", {"TableName": stream, "DelegatedOperation": "a"}
+        account.measure("AWS/DynamoDB", name, account.clock.now + 2 * MINUTE, 0, **of)
+        account.clock.now += 4 * MINUTE
+        return reached
+
+    reached = taken()
     assert not reached()
     account.commit("accounts", {source: NOTHING_READ, other: NOTHING_READ})
     account.clock.now += 15
@@ -667,6 +677,10 @@ def test_a_table_of_dynamodb_is_reached_when_a_commit_has_what_its_stream_had(ac
     account.commit("accounts", {source: int(put["SequenceNumber"]), other: NOTHING_READ})
     account.clock.now += 15
     assert reached()
+    # The next position is not looked for from the beginning.
+    begun.clear()
+    assert taken()()
+    assert begun == []
 
 
 def test_each_position_is_of_the_environment_as_it_is_then(
