@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headwater.definitions.connectors import SLOT
-from headwater.lake.sources.kinesis import NOTHING_READ, READ_TO_END, ShardCursor, ShardReader, list_shards
+from headwater.lake.sources.kinesis import NOTHING_READ, PARENTS, READ_TO_END, ShardCursor, ShardReader, list_shards
 from headwater.lake.sources.landing import OffsetCursor
 from headwater.operations.database import Query
 from headwater.verify.watch import Reached
@@ -157,25 +157,30 @@ class UnreadRecords:
     def oldest(self, kinesis: Any, stream: str, cursor: ShardCursor) -> float:
         """When the oldest of them arrived, in epoch seconds.
 
-        It is infinity where there is none, and minus infinity while that is not known. Raises what boto3 raises.
+        It is infinity where there is none, and minus infinity while that is not known. Raises what boto3 raises, and
+        ShardGone where the cursor is of another stream.
 
         Args:
             kinesis: boto3's client.
             stream: The stream's name.
             cursor: What was read of its shards. It has to be known before the shards are listed.
         """
-        # Children of a shard that is not read to its end have records of their own; so all shards count.
-        found = {}
-        for shard in (each["ShardId"] for each in list_shards(kinesis, stream)):
-            source = f"{stream}/{shard}"
+        # A child of a shard that is not read to its end counts, too.
+        shards = {f"{stream}/{shard['ShardId']}": shard for shard in list_shards(kinesis, stream)}
+        firsts = {}
+        for source, shard in shards.items():
             after = cursor.get(source, NOTHING_READ)
             first = self._firsts.get(source)
             if first is None or first.after != after:
-                first = _FirstUnread(ShardReader(kinesis, stream, shard, after))
+                first = _FirstUnread(ShardReader(kinesis, stream, shard["ShardId"], after))
             if after != READ_TO_END:
-                found[source] = first
-        self._firsts = found
-        return min((first.arrived() for first in found.values()), default=math.inf)
+                firsts[source] = first
+        self._firsts = firsts
+        oldest = min((first.arrived() for first in firsts.values()), default=math.inf)
+        # A listing during a reshard may be incomplete: each shard that has ended has children.
+        parents = {f"{stream}/{shard.get(name)}" for shard in shards.values() for name in PARENTS}
+        going_on = {source for source, first in firsts.items() if not first.is_end}
+        return oldest if shards.keys() - parents <= going_on else -math.inf
 
 
 class _FirstUnread:
@@ -186,11 +191,16 @@ class _FirstUnread:
         self._reader = reader
         self._arrived: float | None = None
 
+    @property
+    def is_end(self) -> bool:
+        """Whether the shard will hold none."""
+        return self._reader.is_closed and self._arrived is None
+
     def arrived(self) -> float:
         """When it arrived, as ``UnreadRecords`` says."""
         reader = self._reader
         for _ in range(_CALLS_AT_ONCE):
-            if self._arrived is not None or reader.is_closed:
+            if self._arrived is not None or self.is_end:
                 break
             for record in reader.ask(1):
                 self._arrived = record["ApproximateArrivalTimestamp"].timestamp()

@@ -26,7 +26,7 @@ from headwater.contract.reading import read_contracts
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.lake.base.progress import NOTED_AS, Progress
-from headwater.lake.sources.kinesis import NOTHING_READ, READ_TO_END
+from headwater.lake.sources.kinesis import NOTHING_READ, READ_TO_END, ShardGone
 from headwater.operations import connectors, deployed, key_value
 from headwater.operations.deployed import Deployed
 from headwater.operations.positions import (
@@ -408,20 +408,41 @@ def test_children_of_a_shard_are_waited_for() -> None:
     assert stream.is_reached()
 
 
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_children_that_a_listing_lacks_are_waited_for(is_noted: bool) -> None:
+    stream = Stream()
+    last = stream.put(FIRST, -60)
+    stream.cursor = {FIRST: READ_TO_END if is_noted else last}
+    stream.kinesis.open("shard-2", "shard-0")
+    child = stream.put(CHILD, -1)
+    stream.kinesis.list_stale(1)
+    assert not stream.is_reached()
+    assert stream.calls().count("list_shards") == 1
+    stream.cursor[CHILD] = child
+    assert stream.is_reached()
+
+
+def test_a_cursor_of_another_stream_of_the_name_is_refused() -> None:
+    stream = Stream(cursor={FIRST: 7})
+    with pytest.raises(ShardGone, match="made anew under the same name"):
+        stream.is_reached()
+
+
 def test_an_empty_answer_is_no_end_while_more_waits() -> None:
     stream = Stream()
-    stream.kinesis.shards["shard-0"].empty_answers = 3
+    stream.kinesis.leave_gaps(3)
     stream.put(FIRST, -1)
     assert not stream.is_reached()
     stream = Stream()
-    stream.kinesis.shards["shard-0"].empty_answers = 3
+    stream.kinesis.leave_gaps(3)
     stream.put(FIRST, 60)
     assert stream.is_reached()
 
 
 def test_a_long_silence_is_walked_through_by_some_answers_a_time() -> None:
     stream = Stream()
-    stream.kinesis.shards["shard-0"].empty_answers = 10
+    stream.put(FIRST, 60)
+    stream.kinesis.leave_gaps(10)
     reached = stream.position()
     stream.clock.sleep_until(20)
     told = []
@@ -447,19 +468,18 @@ def test_a_place_that_expired_is_begun_anew() -> None:
 def test_a_record_that_waits_is_asked_for_once() -> None:
     stream = Stream()
     first, last = stream.put(FIRST, -60), stream.put(FIRST, -30)
-    stream.cursor = {SECOND: READ_TO_END}
     reached = stream.position()
     stream.clock.sleep_until(20)
     assert not reached()
-    assert stream.calls() == ["list_shards", "get_shard_iterator", "get_records"]
-    # Kinesis gives a shard's records to all readers at 2 MB a second.
+    assert stream.calls() == ["list_shards"] + 2 * ["get_shard_iterator", "get_records"]
+    # Kinesis gives a shard's records to all readers at 2 MB a second. The other shard may have got one.
     stream.clock.now += 15
     assert not reached()
-    assert stream.calls() == ["list_shards"]
+    assert stream.calls() == ["list_shards", "get_records"]
     stream.cursor[FIRST] = first
     stream.clock.now += 15
     assert not reached()
-    assert [request["Limit"] for request in stream.kinesis.asked("get_records")] == [1]
+    assert [request["Limit"] for request in stream.kinesis.asked("get_records")] == [1, 1]
     stream.cursor[FIRST] = last
     stream.clock.now += 15
     assert reached()

@@ -27,6 +27,7 @@ SHARDS_AT_ONCE = 16
 _DRIVER_RECORDS = 1_000
 """The most records of a call of the driver: the more it reads at once, the more it may have to give up."""
 PARENTS = ("ParentShardId", "AdjacentParentShardId")
+"""What a description of a shard calls those that it was split or merged from."""
 _ATTEMPTS = 10
 """A shard gives 2 MB a second. An answer may have 10 MB, so that the next call has to wait for 5 s."""
 
