@@ -3,7 +3,7 @@
 Both the emulator and Headwater's parts import this module, so it needs nothing but Python's own library.
 """
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -36,12 +36,12 @@ class Watched(dict[str, Any]):
         self.seen.add(name)
         return super().pop(name, *default)
 
-    def keys(self) -> KeysView[str]:
+    def keys(self) -> Any:
         """As a dict's."""
         self.seen.update(super().keys())
         return super().keys()
 
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> Any:
         """As a dict's."""
         self.seen.update(super().keys())
         return super().items()
