@@ -21,7 +21,7 @@ class HeadwaterStack(cdk.Stack):
     def __init__(self, scope: Construct, *, environment: Environment, part: str, description: str) -> None:
         # CDK asks for the zones while it makes the stack.
         self._zones = list(environment.availability_zones)
-        self.prefix = f"headwater-{environment.name}"
+        self.prefix = environment.prefix
         """What the names of an environment's resources are, or begin with."""
         name = f"{self.prefix}-{part}"
         self.protected = environment.data.retain and name not in _unprotected(scope)

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from headwater.commands import sources
 from headwater.console import announce
 from headwater.environment.model import Environment
-from headwater.environment.protection import statuses_of_stacks
+from headwater.environment.protection import described_stacks
 from headwater.errors import UserError
 from headwater.paths import ROOT, SYNTHESIZED
 from headwater.review.baselines import CDK
@@ -121,11 +121,11 @@ class _Aws:
         CDK says so.
         """
         try:
-            there = statuses_of_stacks(self.client("cloudformation"))
+            there = described_stacks(self.client("cloudformation"))
         except (BotoCoreError, ClientError):
             return
         name = self._environment.name
-        prefix = f"headwater-{name}-"
+        prefix = f"{self._environment.prefix}-"
         left = [
             f"{prefix}{part}"
             for part, others in _OF_A_KIND.items()

@@ -10,7 +10,7 @@ from headwater.commands.options import Synthesized
 from headwater.console import say
 from headwater.environment.account import refuse_another
 from headwater.environment.model import SOURCE_NAMES, Environment
-from headwater.environment.protection import UNPROTECTED, incomplete, statuses_of_stacks
+from headwater.environment.protection import UNPROTECTED, described_stacks, incomplete
 from headwater.environment.rules import read_environment
 from headwater.environment.source_stacks import STACKS, divided, left_over
 from headwater.errors import UserError
@@ -50,10 +50,10 @@ def deploy(name: Synthesized) -> None:
 def _left_over(environment: Environment, stacks: Sequence[str], account: Account) -> Iterator[str]:
     """Name the stacks of each source without a contract. If CloudFormation does not answer, name none."""
     try:
-        there = statuses_of_stacks(account.client("cloudformation"))
+        there = described_stacks(account.client("cloudformation"))
     except (BotoCoreError, ClientError):
         return
-    prefix = f"headwater-{environment.name}-"
+    prefix = f"{environment.prefix}-"
     wanted = [name.removeprefix(prefix) for name in stacks]
     for source in STACKS:
         left = left_over(source, [name.removeprefix(prefix) for name in there if name.startswith(prefix)], wanted)

@@ -1,5 +1,6 @@
 """``headwater epoch``: raise an epoch after changes of a source were lost."""
 
+from operator import attrgetter
 from typing import Annotated, Literal
 
 import typer
@@ -31,7 +32,7 @@ def epoch(
     """
     refuse_without_contract(read_contracts(CONTRACTS), source, "SOURCE")
     section, field = _SETTINGS[source]
-    now: int = getattr(getattr(getattr(read_environment(name, CONFIG), source), section), field)
+    now: int = attrgetter(f"{source}.{section}.{field}")(read_environment(name, CONFIG))
     if now >= MAX_EPOCH:
         raise UserError(f"{section}.{field}: found {now}, the highest there is")
     path = CONFIG / f"{name}.yaml"

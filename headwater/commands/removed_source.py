@@ -14,6 +14,7 @@ from headwater.contract.model import of_database
 from headwater.contract.reading import read_contracts
 from headwater.environment.account import refuse_another
 from headwater.environment.model import SOURCE_NAMES, Environment
+from headwater.environment.protection import described_stacks
 from headwater.environment.source_stacks import SOURCES_OUTPUT, STACKS, divided, left_over
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS
@@ -55,7 +56,7 @@ def refuse_left_over(environment: Environment, account: Account) -> None:
             continue
         deleted, _ = divided(left_over(source, there, wanted=()), environment)
         if deleted:
-            prefix = _prefix(environment)
+            prefix = f"{environment.prefix}-"
             raise UserError(
                 f"found {', '.join(prefix + part for part in deleted)} of {SOURCE_NAMES[source]}, expected none, "
                 "because no contract of it is left. Nothing was deleted. Delete these stacks first: "
@@ -80,22 +81,13 @@ def _answered(environment: Environment) -> Iterator[None]:
         ) from None
 
 
-def _prefix(environment: Environment) -> str:
-    return f"headwater-{environment.name}-"
-
-
 def _stacks(environment: Environment, account: Account) -> dict[str, Any]:
     """The environment's stacks as CloudFormation describes them, by their names within the environment. Raises
     UserError if the credentials are of another account."""
     refuse_another(environment, account.client("sts").get_caller_identity()["Account"])
-    prefix = _prefix(environment)
-    pages = account.client("cloudformation").get_paginator("describe_stacks").paginate()
-    return {
-        stack["StackName"].removeprefix(prefix): stack
-        for page in pages
-        for stack in page["Stacks"]
-        if stack["StackName"].startswith(prefix)
-    }
+    prefix = f"{environment.prefix}-"
+    there = described_stacks(account.client("cloudformation"))
+    return {name.removeprefix(prefix): stack for name, stack in there.items() if name.startswith(prefix)}
 
 
 def _refuse_deployed(environment: Environment, there: Mapping[str, Any], source: str) -> None:
@@ -108,14 +100,14 @@ def _refuse_deployed(environment: Environment, there: Mapping[str, Any], source:
     deployed = outputs.get(SOURCES_OUTPUT)
     if deployed is None or source in deployed.split(","):
         raise UserError(
-            f"{_prefix(environment)}lake: found the output {SOURCES_OUTPUT} {deployed!r}, expected it without "
+            f"{environment.prefix}-lake: found the output {SOURCES_OUTPUT} {deployed!r}, expected it without "
             f"{source}. Nothing was deleted. If the source's contracts were removed on purpose, run "
             f"`make deploy ENV={environment.name}` first, then this again"
         )
 
 
 def _delete(environment: Environment, there: Mapping[str, Any], source: str, cloudformation: Any) -> None:
-    prefix = _prefix(environment)
+    prefix = f"{environment.prefix}-"
     left = left_over(source, there, wanted=())
     deleted, kept = divided(left, environment)
     _refuse_protected(

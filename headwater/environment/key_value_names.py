@@ -29,7 +29,7 @@ def key_value_names(environment: Environment, contracts: Iterable[Contract]) -> 
     settings = environment.dynamodb.key_value if written else environment.key_value
     if not isinstance(settings, ExistingTables):
         names = {
-            contract.table: f"headwater-{environment.name}-{contract.source.table.removeprefix('headwater-')}"
+            contract.table: f"{environment.prefix}-{contract.source.table.removeprefix('headwater-')}"
             for contract in written
         }
         return {table: KeyValueNames(name, name) for table, name in names.items()}

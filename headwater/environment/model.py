@@ -682,6 +682,11 @@ class Environment(_Part, frozen=True, kw_only=True):
     bi: Annotated[Bi | None, Meta(description="QuickSight, which must be set up in the account; null for none.")]
 
     @property
+    def prefix(self) -> str:
+        """What the names of its stacks and resources are, or begin with."""
+        return f"headwater-{self.name}"
+
+    @property
     def is_local(self) -> bool:
         """Whether it is deployed to the local AWS."""
         return self.account == LOCAL_ACCOUNT

@@ -20,11 +20,11 @@ _COMPLETE = ("CREATE_COMPLETE", "UPDATE_", "IMPORT_")
 def incomplete(cloudformation: Any, stacks: Sequence[str]) -> list[str]:
     """Those of ``stacks`` whose creation has never succeeded, in the order given. ``cloudformation`` is boto3's client;
     the method raises what boto3 raises."""
-    statuses = statuses_of_stacks(cloudformation)
-    return [name for name in stacks if not statuses.get(name, "").startswith(_COMPLETE)]
+    there = described_stacks(cloudformation)
+    return [name for name in stacks if name not in there or not there[name]["StackStatus"].startswith(_COMPLETE)]
 
 
-def statuses_of_stacks(cloudformation: Any) -> dict[str, str]:
-    """The status of each stack of the account and region. Raises what boto3 raises."""
+def described_stacks(cloudformation: Any) -> dict[str, Any]:
+    """Each stack of the account and region as CloudFormation describes it, by its name. Raises what boto3 raises."""
     pages = cloudformation.get_paginator("describe_stacks").paginate()
-    return {stack["StackName"]: str(stack["StackStatus"]) for page in pages for stack in page["Stacks"]}
+    return {stack["StackName"]: stack for page in pages for stack in page["Stacks"]}

@@ -35,7 +35,7 @@ class Deployed:
         self.key_value_names = key_value_names(environment, contracts)
         self.tables = lake_tables(contracts)
         """The contracts of the lake's tables, the histories of changes among them."""
-        self.prefix = f"headwater-{environment.name}"
+        self.prefix = environment.prefix
         self.glue_database = f"headwater_{environment.name}"
         self._make = make
         self._clients: dict[str, Any] = {}

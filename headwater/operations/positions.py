@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headwater.definitions.connectors import SLOT
-from headwater.lake.sources.kinesis import NOTHING_READ, PARENTS, READ_TO_END, ShardCursor, ShardReader, list_shards
+from headwater.lake.sources.kinesis import (
+    NOTHING_READ,
+    READ_TO_END,
+    ShardCursor,
+    ShardReader,
+    is_incomplete,
+    list_shards,
+)
 from headwater.lake.sources.landing import OffsetCursor
 from headwater.operations.database import Query
 from headwater.verify.watch import Reached
@@ -177,10 +184,9 @@ class UnreadRecords:
                 firsts[source] = first
         self._firsts = firsts
         oldest = min((first.arrived() for first in firsts.values()), default=math.inf)
-        # A listing during a reshard may be incomplete: each shard that has ended has children.
-        parents = {f"{stream}/{shard.get(name)}" for shard in shards.values() for name in PARENTS}
         going_on = {source for source, first in firsts.items() if not first.is_end}
-        return oldest if shards.keys() - parents <= going_on else -math.inf
+        ended = {shard["ShardId"] for source, shard in shards.items() if source not in going_on}
+        return -math.inf if is_incomplete(shards.values(), ended) else oldest
 
 
 class _FirstUnread:

@@ -28,19 +28,12 @@ from headwater.lake.sources.landing import Landing
 from headwater.lake.table.writer import TableWriter
 
 
-class Changes(Protocol):
-    """The changes of one table."""
-
-    def commit_next(self) -> bool:
-        """Commit the changes since the last commit, and say whether there were any."""
-
-
 @dataclass(frozen=True)
 class TableSource:
     """The source of one table, and how it differs from sources of another kind."""
 
-    changes: Changes
-    """Its changes."""
+    commit_next: CommitNext
+    """Commits the changes since the last commit, and says whether there were any."""
     loads: Mapping[str, MakeWork]
     """What makes the work of requests for whole tables (``headwater backfill``), by the request's kind."""
     decode_kept: DecodeKept
@@ -85,8 +78,6 @@ class Source(Protocol):
 class TableWork:
     """What the job does for one lake table."""
 
-    source: TableSource
-    """Where its changes come from."""
     requested: RequestedWork
     """What operators ask for."""
     upkeep: Upkeep
@@ -138,11 +129,11 @@ def table_work(source: Source, running: Job, contract: Contract, options: argpar
         worked = not writer.has_rows and requested.commit_next()
         if not writer.has_rows and of_table.awaits_backfill:
             return worked
-        worked = of_table.changes.commit_next() or worked
+        worked = of_table.commit_next() or worked
         worked = requested.commit_next() or worked
         worked = upkeep.do_next() or worked
         if worked and not options.once:
             due = began + of_table.window_seconds
         return worked
 
-    return TableWork(of_table, requested, upkeep, commit_next)
+    return TableWork(requested, upkeep, commit_next)

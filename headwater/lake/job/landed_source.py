@@ -64,7 +64,7 @@ class LandedSource(Source):
 
         days = options.landing_days
         return TableSource(
-            landed,
+            landed.commit_next,
             {COPY: partial(copy_backfill.work, writer)},
             partial(kept_decoder, contract),
             rest_form,

@@ -77,7 +77,7 @@ class StreamedSource(Source):
         source_table = options.source_table[contract.table]
         stream = KinesisStream(self._kinesis, options.stream_arn[contract.table], self._pool)
         return TableSource(
-            StreamedChanges(writer, stream, source_table),
+            StreamedChanges(writer, stream, source_table).commit_next,
             {BACKFILL: partial(backfill.work, writer, source_table)},
             partial(kept_decoder, contract, source_table, writer.settings.mask_key),
             rest_form,

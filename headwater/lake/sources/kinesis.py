@@ -6,7 +6,7 @@ order of the stream across a reshard. The caller keeps the cursor, in the commit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ SHARDS_AT_ONCE = 16
 """How many shards the driver of a job reads side by side, of all tables together."""
 _DRIVER_RECORDS = 1_000
 """The most records of a call of the driver: the more it reads at once, the more it may have to give up."""
-PARENTS = ("ParentShardId", "AdjacentParentShardId")
+_PARENTS = ("ParentShardId", "AdjacentParentShardId")
 """What a description of a shard calls those that it was split or merged from."""
 _ATTEMPTS = 10
 """A shard gives 2 MB a second. An answer may have 10 MB, so that the next call has to wait for 5 s."""
@@ -104,6 +104,12 @@ def list_shards(kinesis: Any, stream: str) -> Iterator[dict[str, Any]]:
         if not answer.get("NextToken"):
             return
         request = {"NextToken": answer["NextToken"]}
+
+
+def is_incomplete(shards: Iterable[Mapping[str, Any]], ended: Collection[str]) -> bool:
+    """Whether a listing lacks the children of a shard among those that have ended, as one during a reshard may."""
+    parents = {shard.get(name) for shard in shards for name in _PARENTS}
+    return not parents.issuperset(ended)
 
 
 class ShardReader:
@@ -218,12 +224,10 @@ class KinesisStream:
     def _listed(self, reached: ShardCursor) -> dict[str, dict[str, Any]]:
         """Return the stream's shards by id.
 
-        They are listed anew while a shard that was read to its end lacks children. A listing during a reshard may be
-        incomplete.
+        They are listed anew while the listing is incomplete.
         """
-        parents = {shard.get(name) for shard in self._shards.values() for name in PARENTS}
         ended = {name for name in self._shards if reached.get(self._source(name)) == READ_TO_END}
-        if not self._shards or ended - parents:
+        if not self._shards or is_incomplete(self._shards.values(), ended):
             self._shards = {shard["ShardId"]: shard for shard in list_shards(self._kinesis, self._name)}
         return self._shards
 
@@ -260,7 +264,7 @@ class KinesisStream:
         return [
             name
             for name in sorted(shards)
-            if is_open(name) and not any(is_open(shards[name].get(parent)) for parent in PARENTS)
+            if is_open(name) and not any(is_open(shards[name].get(parent)) for parent in _PARENTS)
         ]
 
     def _reader(self, shard: str, reached: ShardCursor) -> ShardReader:
