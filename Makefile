@@ -17,8 +17,6 @@ $(error ENV: found "$(ENV)", expected one of: $(ENVIRONMENTS) (a file in config/
 	Name one, such as: make $(firstword $(MAKECMDGOALS)) ENV=dev)
 endif
 endif
-# Without CDK's notices, synthesis needs no network.
-CDK := PATH="$(CURDIR)/$(BIN):$$PATH" node_modules/.bin/cdk --no-notices --context env=$(ENV)
 # Two processes, each with whole files, in an order whose seed is printed: SEED=N repeats it. Drills are left out. The
 # results of $(1) go to build/junit/$(1).xml.
 pytest = $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not drill" --durations 25 \
@@ -71,31 +69,28 @@ lint: setup ## Check style, types, who imports whom, and prose
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python -m tools.prose
 
-synth: assets ## Synthesize the stacks of ENV=dev into cdk.out/, without credentials
-	@$(CDK) synth --quiet
+synth: setup ## Synthesize the stacks of ENV=dev into cdk.out/, without credentials
+	@$(BIN)/headwater synth --env $(ENV)
 
-check: assets ## See that ENV=dev has the flows and rights that the pipeline needs, and uploads nothing of unknown origin
-	@$(CDK) synth --quiet
+check: setup ## See that ENV=dev has the flows and rights that the pipeline needs, and uploads nothing of unknown origin
 	@$(BIN)/headwater check --env $(ENV)
 
-cost: assets ## Estimate what ENV=dev costs per month (AGAINST=FILE: compare with an earlier --json)
-	@$(CDK) synth --quiet
+cost: setup ## Estimate what ENV=dev costs per month (AGAINST=FILE: compare with an earlier --json)
 	@$(BIN)/headwater cost --env $(ENV) $(if $(AGAINST),--against "$(AGAINST)")
 
-diff: assets ## Show what a deploy of ENV=dev would change; without credentials, what differs from the baselines
-	@$(CDK) synth --quiet
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater dev review synthesized --env $(ENV)
+diff: setup ## Show what a deploy of ENV=dev would change; without credentials, what differs from the baselines
+	@$(BIN)/headwater diff --env $(ENV)
 
-baselines: setup ## Write reviewed/baselines/ from the stacks, for review, and the pages made from them
-	@$(BIN)/pytest --quiet tests/synth/test_baselines.py -k as_their_baselines --update-baselines
+baselines: setup ## Write reviewed/ from the stacks and contracts, for review, and the pages made from them
+	@$(BIN)/headwater baselines
+	@$(BIN)/pytest --quiet tests/synth/test_baselines.py -k optional_stacks --update-baselines
 	@$(BIN)/headwater dev reference
 
-deploy: assets ## Deploy the stacks of ENV=dev; where data is kept, protect them once they are complete
-	@$(CDK) synth --quiet
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater deploy --env $(ENV)
+deploy: setup ## Deploy the stacks of ENV=dev; where data is kept, protect them once they are complete
+	@$(BIN)/headwater deploy --env $(ENV)
 
-destroy: assets ## Delete the stacks of ENV=dev, and their data where two settings of the environment allow it
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater destroy --env $(ENV)
+destroy: setup ## Delete the stacks of ENV=dev, and their data where two settings of the environment allow it
+	@$(BIN)/headwater destroy --env $(ENV)
 
 reference: setup ## Write the pages of docs/reference that are made from the baselines and from the code
 	@$(BIN)/headwater dev reference

@@ -90,9 +90,15 @@ def in_the_way(error: ClientError) -> bool:
 
 
 def met_another(error: ClientError) -> bool:
-    """Whether a statement failed because of another transaction: it did not get a lock within its ``lock_timeout``, its
-    table was dropped meanwhile, or both changed the same entry of the catalog."""
-    return _sqlstate(error) in ("40P01", "42P01", "55P03") or "tuple concurrently" in str(error)
+    """Whether a statement failed because of another transaction: ``lock_missed``, or its table was dropped
+    meanwhile."""
+    return lock_missed(error) or _sqlstate(error) == "42P01"
+
+
+def lock_missed(error: ClientError) -> bool:
+    """Whether a statement did not get a lock within its ``lock_timeout``, or another transaction changed the same entry
+    of the catalog."""
+    return _sqlstate(error) in ("40P01", "55P03") or "tuple concurrently" in str(error)
 
 
 def _sqlstate(error: ClientError) -> str:

@@ -1,11 +1,12 @@
-"""The order database: its content, and what the connector needs of it.
+"""The database that a deployment makes: its content, and what the connector needs of it.
 
-Two resources. ``Content`` creates schema, outbox, capture tables and roles, sets the roles' passwords to those of their
-secrets, and repairs wrong outbox rows; it belongs to the database and goes with it. ``Publication`` publishes the
-contracts' tables before the source connector starts, and drops the replication slot and the publication once the
-connector is gone.
+Two resources. ``Content`` belongs to the database and goes with it. It creates what capture needs and the roles, runs
+each statement of the lake folder's SQL files once, and gives the roles the passwords in their secrets.
+``Publication`` publishes the contracts' tables before the source connector starts, and drops the replication slot and
+the publication once the connector is gone.
 
-The statements are those of ``headwater db create``, rendered by ``headwater.definitions.order_database``.
+``headwater db create`` runs the same statements, rendered by ``headwater.definitions.source_database`` and
+``headwater.definitions.database_files``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,14 +27,12 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from custom_resources import lifecycle
-from custom_resources.data_api import Database, in_the_way, met_another
+from custom_resources.data_api import Database, in_the_way, lock_missed, met_another
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 
 # As many as PostgreSQL's own clients take.
 _SCRAM_ROUNDS = 4096
 _SCRAM_SALT_BYTES = 16
-# Orders per call that repairs the outbox: this takes some seconds, and a call may take 45.
-_REPAIR_ORDERS = 5000
 _BRIEFLY = """DO $briefly$
 BEGIN
     PERFORM set_config('lock_timeout', '100ms', true);
@@ -42,6 +42,8 @@ $briefly$"""
 # Tries of a statement in one step, and the seconds between them, in which the queries go on that it made wait.
 _TRIES = 10
 _PAUSE_SECONDS = 1.0
+# How long one step goes on with the lake folder's files. Lambda ends it after 14 minutes.
+_STEP_SECONDS = 300.0
 _SLOT_STATE = "SELECT active FROM pg_replication_slots WHERE slot_name = :slot"
 
 Read = Callable[[str], dict[str, Any]]
@@ -58,13 +60,14 @@ def is_complete(event: Event, context: object) -> Outcome:
 
 
 def content_step(event: Event, database: Database, statements: Read, secret: Read, now: float) -> Outcome:
-    """Create the database's content, statement by statement; wait for another step where something was in the way.
+    """Create the database's content, statement by statement; wait for another step where something was in the way, or
+    where much is left to do.
 
     ``now`` is in epoch seconds. Raises ResourceFailed with the server's words.
     """
     if event["RequestType"] == "Delete":
         return lifecycle.done()
-    return _attempt(event, now, lambda: _fill(event["ResourceProperties"], database, statements, secret))
+    return _attempt(event, now, lambda: _fill(event, database, statements, secret, now))
 
 
 def publication_step(event: Event, database: Database, statements: Read, secret: Read, now: float) -> Outcome:
@@ -97,7 +100,8 @@ def _attempt(event: Event, now: float, step: Callable[[], Outcome]) -> Outcome:
     return lifecycle.attempt(event, now, "AWS", step, in_the_way)
 
 
-def _fill(properties: Mapping[str, Any], database: Database, statements: Read, secret: Read) -> Outcome:
+def _fill(event: Event, database: Database, statements: Read, secret: Read, now: float) -> Outcome:
+    properties = event["ResourceProperties"]
     document = statements(properties["Statements"])
     ((level,),) = database.execute("SHOW wal_level")
     if level != "logical":
@@ -106,12 +110,53 @@ def _fill(properties: Mapping[str, Any], database: Database, statements: Read, s
             "cluster's parameter group and restart its instances"
         )
     for statement in document["statements"]:
-        _briefly(database, statement)
+        _briefly(partial(database.execute, _BRIEFLY.format(statement)))
+    left = _run_files(database, document)
+    if left is not None:
+        return lifecycle.wait(event, now, left)
     with database.transaction() as transaction:
         for role, arn in sorted(properties["RoleSecrets"].items()):
             set_password(database, role, usable_password(secret(arn), role), transaction)
-    _repair(database, document["span"], document["repair"])
     return lifecycle.done()
+
+
+def _run_files(database: Database, document: Mapping[str, Any]) -> str | None:
+    """Run the statements of the lake folder's files that have not run yet, in their order. The database refuses files
+    that were changed, and records each statement in the call that runs it.
+
+    Returns where to go on if the time of one step is over. Raises ResourceFailed where a statement fails for a
+    reason that does not pass.
+    """
+    began = time.monotonic()
+    for check in document["checks"]:
+        database.execute(check["sql"], check["parameters"])
+    done = {name: int(count) for name, count in database.execute(document["done"])}
+    left = [statement for file in document["files"] for statement in file["statements"][done.get(file["name"], 0) :]]
+    for number, statement in enumerate(left):
+        # Each step gets on by one statement at least.
+        if number and time.monotonic() - began > _STEP_SECONDS:
+            return f"the statements from {statement['place']} on"
+        _run(database, statement)
+    return None
+
+
+def _run(database: Database, statement: Mapping[str, Any]) -> None:
+    """Run one statement of a file. Raises ResourceFailed with its place, and what boto3 raises where that passes."""
+    try:
+        _briefly(partial(database.execute, statement["sql"], statement["parameters"]), lock_missed)
+    except ClientError as error:
+        if lifecycle.code(error) == "StatementTimeoutException":
+            raise ResourceFailed(
+                f"{statement['place']}: found a statement that takes longer than the 45 seconds of the Data API, "
+                "expected a shorter one. Make several of it, or run it by hand, write it with IF NOT EXISTS into the "
+                "file, and deploy again"
+            ) from None
+        if in_the_way(error) or lifecycle.code(error) != "DatabaseErrorException":
+            raise
+        raise ResourceFailed(
+            f"{statement['place']}: the server refuses this statement: {error}. What stands before it has run; the "
+            "next deploy goes on here"
+        ) from None
 
 
 def _publish(database: Database, document: Mapping[str, Any]) -> Outcome:
@@ -147,21 +192,21 @@ def _until_done(database: Database, statement: str) -> None:
         raise held[0]
 
 
-def _briefly(database: Database, statement: str) -> None:
-    """Run a statement that waits for a lock for 100 ms at most, and try again for some seconds.
+def _briefly(run: Callable[[], object], passes: Callable[[ClientError], bool] = met_another) -> None:
+    """Run a statement that waits for a lock for 100 ms at most, and try again for some seconds where it ``passes``.
 
     An ALTER TABLE that waits makes every later query of its table wait too. A transaction of several calls would hold
     the lock between them, and for three minutes when this function dies: so it is one call.
     """
     for _ in range(_TRIES):
         try:
-            database.execute(_BRIEFLY.format(statement))
+            run()
             return
         except ClientError as error:
-            if not met_another(error):
+            if not passes(error):
                 raise
             time.sleep(_PAUSE_SECONDS)
-    database.execute(_BRIEFLY.format(statement))
+    run()
 
 
 def _drop(event: Event, database: Database, now: float) -> Outcome:
@@ -204,15 +249,6 @@ def usable_password(secret: Mapping[str, str], role: str) -> str:
     if not password or not password.isascii() or "\0" in password:
         raise ResourceFailed(f"The secret of {role}: found no password, or an unusable one, expected ASCII text")
     return password
-
-
-def _repair(database: Database, span: str, repair: str) -> None:
-    """Repair the outbox rows, ``_REPAIR_ORDERS`` orders per call."""
-    ((first, last),) = database.execute(span)
-    if first is None:
-        return
-    for start in range(first, last + 1, _REPAIR_ORDERS):
-        database.execute(repair.format(first=start, last=start + _REPAIR_ORDERS - 1))
 
 
 def _read_statements(address: str) -> dict[str, Any]:

@@ -16,10 +16,11 @@ _TICK_SECONDS = 1
 _ERASE = "\x1b[K"
 
 
-def say(text: str) -> None:
-    """Print a line at once, also into a pipe. On a terminal it replaces what ticks there."""
-    sys.stdout.write(f"{text}{_ERASE}\n" if sys.stdout.isatty() else f"{text}\n")
-    sys.stdout.flush()
+def say(text: str, *, aside: bool = False) -> None:
+    """Print a line at once, also into a pipe; ``aside`` on standard error. On a terminal it replaces what ticks."""
+    stream = sys.stderr if aside else sys.stdout
+    stream.write(f"{text}{_ERASE}\n" if stream.isatty() else f"{text}\n")
+    stream.flush()
 
 
 def one_line(text: str) -> str:
@@ -28,22 +29,24 @@ def one_line(text: str) -> str:
 
 
 @contextmanager
-def announce(text: str) -> Iterator[None]:
+def announce(text: str, *, aside: bool = False) -> Iterator[None]:
     """Print one line when the work ends: whether it is done, and how long it took. On a terminal its seconds tick until
-    then. Work of several threads may be announced side by side: it takes turns in the terminal's last line."""
+    then. Work of several threads may be announced side by side: it takes turns in the terminal's last line. ``aside``
+    is standard error, beside a result that may go into a file."""
+    stream = sys.stderr if aside else sys.stdout
     started = time.monotonic()
     ended = threading.Event()
 
     def tick() -> None:
         while True:
             line = f"{text} … {time.monotonic() - started:.0f} s"[: shutil.get_terminal_size().columns - 1]
-            sys.stdout.write(f"{line}{_ERASE}\r")
-            sys.stdout.flush()
+            stream.write(f"{line}{_ERASE}\r")
+            stream.flush()
             if ended.wait(_TICK_SECONDS):
                 return
 
     ticker = threading.Thread(target=tick, daemon=True)
-    if sys.stdout.isatty():
+    if stream.isatty():
         ticker.start()
     result = "failed"
     try:
@@ -53,7 +56,7 @@ def announce(text: str) -> Iterator[None]:
         ended.set()
         if ticker.is_alive():
             ticker.join()
-        say(f"{text} … {result}, {time.monotonic() - started:.1f} s")
+        say(f"{text} … {result}, {time.monotonic() - started:.1f} s", aside=aside)
 
 
 def keep_running(addresses: Mapping[str, str], check: Callable[[], None] = lambda: None) -> None:

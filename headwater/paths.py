@@ -1,24 +1,18 @@
-"""Where things lie in a checkout."""
+"""Where the product's own files lie. ``lake_folder`` has the places of a lake."""
 
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# What people write.
-CONFIG = ROOT / "config"
-CONTRACTS = ROOT / "contracts"
 ASSETS_JARS = ROOT / "assets" / "jars"
 
-# What reviewers read, and ``make baselines``, ``make requests`` and ``make reference`` write.
-REVIEWED = ROOT / "reviewed"
-BASELINES = REVIEWED / "baselines"
-RIGHTS = REVIEWED / "rights"
+# What reviewers read, and ``make requests`` and ``make reference`` write.
+RIGHTS = ROOT / "reviewed" / "rights"
+PROMISES = ROOT / "reviewed" / "promises.yaml"
 REFERENCE = ROOT / "docs" / "reference"
 
 # What editors read, and ``make reference`` writes.
 SCHEMAS = ROOT / "schemas"
 
-# What is built here, and not committed.
+# What is built of the product alone, for every lake.
 BUILD = ROOT / "build"
-RUN = BUILD / "run"
-SYNTHESIZED = ROOT / "cdk.out"

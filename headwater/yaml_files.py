@@ -3,6 +3,7 @@ was expected."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,17 +56,38 @@ def load_yaml(text: str, where: str) -> Any:
         raise UserError(f"{where}: not YAML: {error}") from None
 
 
-def replace_value(text: str, path: Sequence[str], value: str) -> str:
-    """The text of a YAML document of mappings with another plain value of the field at ``path``, and all else, comments
-    included, as it was. Raises KeyError."""
+def set_value(text: str, path: Sequence[str], value: str) -> str:
+    """The text of a YAML document of mappings with this plain value of the field at ``path``, and all else, comments
+    included, as it was. A field or a mapping that is not there is added. Raises KeyError if another kind of value
+    stands in the way."""
     node: Any = yaml.compose(text, Loader=_Loader)
-    for name in path:
+    for depth, name in enumerate(path):
         if not isinstance(node, yaml.MappingNode):
-            raise KeyError(name)
-        node = {key.value: inner for key, inner in node.value}[name]
+            raise KeyError(path[depth - 1])
+        inner = {key.value: value for key, value in node.value}
+        if name not in inner:
+            return _added(text, node, path[depth:], value)
+        node = inner[name]
     if not isinstance(node, yaml.ScalarNode):
         raise KeyError(path[-1])
     return text[: node.start_mark.index] + value + text[node.end_mark.index :]
+
+
+def _added(text: str, mapping: yaml.MappingNode, path: Sequence[str], value: str) -> str:
+    """The text with a field behind the last one of a mapping; ``path`` leads to it from there."""
+    if mapping.flow_style:
+        end = text.rindex("}", 0, mapping.end_mark.index)
+        field = "".join(f"{name}: {{" for name in path[:-1]) + f"{path[-1]}: {value}" + "}" * (len(path) - 1)
+        return f"{text[:end]}{', ' if mapping.value else ''}{field}{text[end:]}"
+    last: yaml.Node = mapping
+    # A block's own end is where the next one begins: behind blank lines and comments.
+    while isinstance(last, yaml.CollectionNode) and not last.flow_style and last.value:
+        last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
+    end = text.find("\n", len(text[: last.end_mark.index].rstrip())) + 1 or len(text)
+    margin = mapping.start_mark.column
+    lines = [f"{' ' * (margin + 2 * depth)}{name}:" for depth, name in enumerate(path)]
+    before = text[:end] if text[:end].endswith("\n") else f"{text[:end]}\n"
+    return before + "\n".join(lines) + f" {value}\n" + text[end:]
 
 
 class _Misread(yaml.YAMLError):
@@ -117,9 +139,9 @@ def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def refusal(where: str, field: str, found: object, expected: str) -> UserError:
-    """The error about one field, ``found`` as Python writes it."""
-    return UserError(f"{where}: {field}: found {found!r}, expected {expected}")
+def refusal(where: str, field: str, found: object, expected: str, note: str = "") -> UserError:
+    """The error about one field, ``found`` as Python writes it, with a note about it."""
+    return UserError(f"{where}: {field}: found {found!r}{note}, expected {expected}")
 
 
 def either(values: Iterable[object]) -> str:
@@ -159,8 +181,12 @@ def _explained(message: str, document: object, kind: type, where: str) -> UserEr
     unknown = _unknown_field(problem, place, value)
     if unknown is not None:
         # A mapping without fields of its own takes every text.
-        known = ", ".join(_fields(_meant(node, value))) or "a text in quotes"
-        return UserError(f"{where}: {_dotted([*steps, unknown])}: found an unknown field, expected {known}")
+        known = _fields(_meant(node, value))
+        nearest = difflib.get_close_matches(unknown, known, n=1)
+        expected = " or another of ".join([*nearest, ", ".join(name for name in known if name not in nearest)])
+        return UserError(
+            f"{where}: {_dotted([*steps, unknown])}: found an unknown field, expected {expected or 'a text in quotes'}"
+        )
     wrong_type = ", got `" in problem
     return refusal(where, _dotted(steps), value, _expected(node, value) if wrong_type else _limits(node))
 
@@ -275,7 +301,7 @@ def _limits(node: inspect.Type) -> str:
 def _range(least: float | None, most: float | None) -> str:
     if least is None:
         return "" if most is None else f"at most {most:g}"
-    return f"{least} or more" if most is None else f"{least} to {most}"
+    return f"{least} or more" if most is None else f"{least}" if least == most else f"{least} to {most}"
 
 
 def _own_words(node: inspect.Metadata) -> str | None:

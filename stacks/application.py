@@ -11,11 +11,12 @@ from constructs import Construct
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings, verified_by
+from headwater.definitions.lake_content import LakeContent
 from headwater.environment import rds_authority
+from headwater.environment.account import LAKE_TAG
 from headwater.environment.key_value_names import key_value_names
 from headwater.environment.model import Aurora, CreatedTables, Environment
-from headwater.errors import UserError
-from headwater.paths import ROOT
+from headwater.lake_folder import LakeFolder
 from stacks import nag
 from stacks.assets import Assets
 from stacks.aurora import AuroraSource
@@ -38,8 +39,6 @@ from stacks.relational_source import Address, RelationalSource
 from stacks.stream import StreamStack
 from stacks.stream_topics import StreamTopicsStack
 
-_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
-
 
 @dataclass(frozen=True)
 class Application:
@@ -61,19 +60,22 @@ class Application:
     bi: BiStack | None
 
 
-def build(scope: Construct, environment: Environment, contracts: Sequence[Contract], assets: Assets) -> Application:
+def build(
+    scope: Construct, environment: Environment, contracts: Sequence[Contract], content: LakeContent, assets: Assets
+) -> Application:
     """Make the stacks that the contracts need in an environment, held to the security rules.
 
     Raises UserError where an asset is missing, or where the environment's file lacks a section that a contract needs.
     """
     nag.check(scope)
+    scope.node.set_context(LAKE_TAG, assets.lake.settings.name)
     network = None
     if of_database(contracts, POSTGRESQL):
         network = NetworkStack(scope, environment=environment)
-    lake = LakeStack(scope, environment=environment, contracts=contracts)
+    lake = LakeStack(scope, environment=environment, contracts=contracts, queries=content.queries)
     relational = key_value = None
     if network is not None:
-        relational = _relational(scope, environment, network, lake, contracts, assets)
+        relational = _relational(scope, environment, network, lake, contracts, content, assets)
     if of_database(contracts, DYNAMODB):
         key_value = _key_value(scope, environment, lake, contracts, assets)
     monitoring = MonitoringStack(
@@ -86,7 +88,9 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
     )
     bi = None
     if environment.bi is not None:
-        bi = BiStack(scope, environment=environment, lake=lake, contracts=contracts, settings=environment.bi)
+        bi = BiStack(
+            scope, environment=environment, lake=lake, contracts=contracts, content=content, settings=environment.bi
+        )
     for stack in (network, lake):
         if stack is not None:
             keep_function_logs(stack)
@@ -124,10 +128,11 @@ def _relational(
     network: NetworkStack,
     lake: LakeStack,
     contracts: Sequence[Contract],
+    content: LakeContent,
     assets: Assets,
 ) -> _Relational:
-    database = _database(scope, environment, network, lake, assets)
-    capture = capture_settings(environment, lake, database.source.address)
+    database = _database(scope, environment, network, lake, content, assets)
+    capture = capture_settings(environment, lake, database.source.address, assets.lake)
     stream = StreamStack(scope, environment=environment, network=network)
     topics = connectors.topics(contracts, capture)
     stream_topics = StreamTopicsStack(scope, environment=environment, stream=stream, topics=topics)
@@ -193,20 +198,26 @@ class _Database:
 
 
 def _database(
-    scope: Construct, environment: Environment, network: NetworkStack, lake: LakeStack, assets: Assets
+    scope: Construct,
+    environment: Environment,
+    network: NetworkStack,
+    lake: LakeStack,
+    content: LakeContent,
+    assets: Assets,
 ) -> _Database:
     settings = environment.postgresql.database
     if isinstance(settings, Aurora):
         aurora = DatabaseStack(scope, environment=environment, settings=settings, network=network)
-        content = DatabaseContentStack(
+        filled = DatabaseContentStack(
             scope,
             environment=environment,
             network=network,
             database=aurora,
-            connector=connectors.source_name(capture_settings(environment, lake, aurora.address)),
+            files=content.files,
+            connector=connectors.source_name(capture_settings(environment, lake, aurora.address, assets.lake)),
             assets=assets,
         )
-        return _Database(AuroraSource.of(aurora, content), aurora, content)
+        return _Database(AuroraSource.of(aurora, filled), aurora, filled)
     peering = None
     if settings.peering is not None:
         peering = DatabasePeeringStack(
@@ -215,7 +226,9 @@ def _database(
     return _Database(ExistingSource.of(settings, peering), peering=peering)
 
 
-def capture_settings(environment: Environment, lake: LakeStack, address: Address) -> CaptureSettings:
+def capture_settings(
+    environment: Environment, lake: LakeStack, address: Address, folder: LakeFolder
+) -> CaptureSettings:
     """What the connectors are told about this environment. CloudFormation fills in the addresses."""
     return CaptureSettings(
         environment=environment.name,
@@ -224,7 +237,7 @@ def capture_settings(environment: Environment, lake: LakeStack, address: Address
         database_port=address.port,
         database_name=address.name,
         database_secret=address.secret,
-        database_tls=verified_by(_database_root(environment)),
+        database_tls=verified_by(rds_authority.trusted(environment, folder.root)),
         landing_bucket=lake.landing.bucket_name,
         landing_prefix=LANDING_PREFIX,
         flush_ms=environment.postgresql.connect.flush_ms,
@@ -235,15 +248,3 @@ def capture_settings(environment: Environment, lake: LakeStack, address: Address
         epoch=environment.postgresql.connect.epoch,
         mask_secret=lake.mask_secret,
     )
-
-
-def _database_root(environment: Environment) -> str:
-    file = environment.postgresql.database.root_certificate
-    if file is None:
-        return rds_authority.root(environment.region)
-    path = ROOT / file
-    text = path.read_text() if path.exists() else None
-    if text is None or _CERTIFICATE not in text:
-        found = "which is missing" if text is None else "without one"
-        raise UserError(f"database.root_certificate: found {file}, {found}, expected a certificate as PEM")
-    return text

@@ -1,4 +1,4 @@
-"""The files under build/ and in the tree that are deployed as they are."""
+"""The files that a deployment uploads. The product has most of them; synthesis writes the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 
+from headwater.contract.model import Contract
 from headwater.errors import UserError
+from headwater.lake_folder import LakeFolder
 from headwater.packaging import artifacts, jars, python_archives, wheels
 from headwater.packaging.artifacts import MOMENT, zip_files
 from stacks.base import grant
@@ -20,11 +22,14 @@ from stacks.base import grant
 
 @dataclass(frozen=True)
 class Assets:
-    """Finds assets. ``build`` is the folder that ``make assets`` fills, ``root`` the checkout. Every method raises
-    UserError where its file is missing."""
+    """Finds and writes assets. Every method raises UserError if its file is missing."""
 
     root: Path
+    """The product's checkout."""
     build: Path
+    """The folder of the product's files, which ``make assets`` fills."""
+    lake: LakeFolder
+    """The lake folder, into which synthesis writes."""
 
     def hudi_jar(self) -> Path:
         """The Hudi bundle that runs on a laptop as well."""
@@ -59,28 +64,27 @@ class Assets:
         """The Glue job's entry script."""
         return _present(self.root / "glue_scripts" / "write_hudi.py")
 
-    def contract(self, table: str) -> Path:
-        """A contract as the writer reads it."""
-        return _present(self.build / "contracts" / f"{table}.json")
+    def contract(self, contract: Contract) -> Path:
+        """A contract as the writer reads it: as JSON, which needs no YAML parser on the cluster."""
+        return self._written(f"contracts/{contract.table}.json", contract.to_json())
 
     def custom_resources(self) -> Path:
         """The Lambda functions of all custom resources, in a zip whose bytes depend on their sources alone."""
-        target = self.build / "custom_resources.zip"
+        target = self.lake.build / "custom_resources.zip"
+        target.parent.mkdir(parents=True, exist_ok=True)
         zip_files(target, self.root, sorted((self.root / "custom_resources").glob("*.py")))
         return target
 
     def statements(self, name: str, document: Mapping[str, object]) -> Path:
         """A document of SQL statements for the database's bootstrap, written as JSON."""
-        target = self.build / "database" / f"{name}.json"
-        target.parent.mkdir(exist_ok=True)
-        target.write_text(json.dumps(document, indent=1), encoding="utf-8")
-        return target
+        return self._written(f"database/{name}.json", json.dumps(document, indent=1))
 
     def connect_plugin(self) -> Path:
         """All plugins in one zip, each in its own folder, because MSK Connect takes one plugin per connector and the
         source needs both Debezium and the config provider. The zip's bytes depend on the plugins' bytes alone."""
         parts = [_present(self.build / f"{plugin}.zip") for plugin in jars.PLUGINS.values()]
-        whole = self.build / "plugins" / "headwater-msk-connect.zip"
+        whole = self.lake.build / "plugins" / "headwater-msk-connect.zip"
+        whole.parent.mkdir(parents=True, exist_ok=True)
         unfinished = whole.with_suffix(".part")
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as target:
             for part in parts:
@@ -91,6 +95,12 @@ class Assets:
                         target.writestr(entry, source.read(name))
         unfinished.replace(whole)
         return whole
+
+    def _written(self, name: str, text: str) -> Path:
+        target = self.lake.build / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+        return target
 
 
 @dataclass(frozen=True)

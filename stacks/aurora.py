@@ -12,7 +12,7 @@ from constructs import IDependable
 
 from headwater.contract.model import Contract
 from headwater.definitions.connectors import PUBLICATION, SLOT
-from headwater.definitions.order_database import publication_statements, published_tables
+from headwater.definitions.source_database import publication_statements, published_tables
 from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack
 from stacks.database import DatabaseStack

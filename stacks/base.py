@@ -10,6 +10,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from headwater.environment.account import LAKE_TAG
 from headwater.environment.model import Environment
 from headwater.environment.protection import UNPROTECTED
 from stacks.nag import Reason, acknowledge_wildcard
@@ -32,7 +33,11 @@ class HeadwaterStack(cdk.Stack):
             env=cdk.Environment(account=environment.account, region=environment.region),
             description=description,
             termination_protection=self.protected,
-            tags={"project": "headwater", "environment": environment.name},
+            tags={
+                "project": "headwater",
+                "environment": environment.name,
+                LAKE_TAG: str(scope.node.get_context(LAKE_TAG)),
+            },
         )
         self.environment_settings = environment
         self._part = part

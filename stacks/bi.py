@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -10,9 +11,9 @@ from aws_cdk import aws_quicksight as quicksight
 from constructs import Construct
 
 from headwater.contract.model import Contract
-from headwater.definitions.dashboard import REVENUE_COLUMNS, charts
-from headwater.definitions.named_queries import ORDERS, revenue_sql
-from headwater.definitions.published_view import published_view_name
+from headwater.definitions import charts
+from headwater.definitions.charts import Charts, Data
+from headwater.definitions.lake_content import LakeContent
 from headwater.environment.model import Bi, Environment
 from headwater.errors import UserError
 from stacks.base import HeadwaterStack
@@ -31,11 +32,16 @@ _OWN_ANALYSIS = (
     "UpdateAnalysisPermissions",
 )
 _READ_DASHBOARD = ("DescribeDashboard", "ListDashboardVersions", "QueryDashboard")
+# Release 0.2.0 deployed this query's data set and schedule by ids of their own. Other ids would make CloudFormation
+# create both beside the old ones, whose names they have, and the deploy would fail.
+_OF_0_2_0 = "revenue-by-customer"
 
 
 class BiStack(HeadwaterStack):
-    """A data source, the data of the two charts in a run's report, and an analysis and a dashboard with these charts:
-    each customer's share of the revenue, and an item's average revenue against its average quantity."""
+    """A data source, the data of the lake folder's charts, and an analysis and a dashboard with these charts.
+
+    Raises UserError if the lake folder has no charts.
+    """
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class BiStack(HeadwaterStack):
         environment: Environment,
         lake: LakeStack,
         contracts: Sequence[Contract],
+        content: LakeContent,
         settings: Bi,
     ) -> None:
         super().__init__(scope, environment=environment, part="bi", description="Headwater: QuickSight")
@@ -51,10 +58,12 @@ class BiStack(HeadwaterStack):
         # It refers to views and workgroup by name only, which tells CDK of no dependency.
         self.add_stack_dependency(lake)
         source = self._source(lake)
-        orders = f'"{lake.database}"."{published_view_name(orders_contract(contracts))}"'
-        revenue = self._data_set(source, revenue_sql(orders))
-        self._charts(quicksight.CfnAnalysis.CFN_RESOURCE_TYPE_NAME, "Analysis", revenue, _OWN_ANALYSIS)
-        self._charts(quicksight.CfnDashboard.CFN_RESOURCE_TYPE_NAME, "Dashboard", revenue, _READ_DASHBOARD)
+        shown = _charts(content)
+        queries = {query.name: query.named(contracts, lake.database).sql for query in content.queries}
+        sets = {data.query: self._data_set(source, data, queries[data.query]).attr_arn for data in shown.data}
+        definition = charts.definition(shown, sets)
+        self._sheet(quicksight.CfnAnalysis.CFN_RESOURCE_TYPE_NAME, "Analysis", definition, _OWN_ANALYSIS)
+        self._sheet(quicksight.CfnDashboard.CFN_RESOURCE_TYPE_NAME, "Dashboard", definition, _READ_DASHBOARD)
 
     def _source(self, lake: LakeStack) -> quicksight.CfnDataSource:
         role = iam.Role(
@@ -86,28 +95,31 @@ class BiStack(HeadwaterStack):
         source.node.add_dependency(role)
         return source
 
-    def _data_set(self, source: quicksight.CfnDataSource, query: str) -> quicksight.CfnDataSet:
+    def _data_set(self, source: quicksight.CfnDataSource, data: Data, query: str) -> quicksight.CfnDataSet:
         refresh = self._settings.refresh
+        released = data.query == _OF_0_2_0
+        # A scope for each query: its resources' ids depend on its name alone, and differ from those of all others.
+        scope = self if released else Construct(self, f"Query-{data.query}")
         data_set = quicksight.CfnDataSet(
-            self,
-            "RevenueByCustomer",
+            scope,
+            "RevenueByCustomer" if released else "DataSet",
             aws_account_id=self.account,
-            data_set_id=f"{self.prefix}-revenue-by-customer",
-            name="Revenue by customer",
+            data_set_id=f"{self.prefix}-{data.query}",
+            name=data.title,
             import_mode="DIRECT_QUERY" if refresh is None else "SPICE",
             # The tables may not be there yet, and a query that fails would fail the stack.
             ingestion_wait_policy=None
             if refresh is None
             else quicksight.CfnDataSet.IngestionWaitPolicyProperty(wait_for_spice_ingestion=False),
             physical_table_map={
-                "revenue": quicksight.CfnDataSet.PhysicalTableProperty(
+                data.query: quicksight.CfnDataSet.PhysicalTableProperty(
                     custom_sql=quicksight.CfnDataSet.CustomSqlProperty(
-                        name="Revenue by customer",
+                        name=data.title,
                         data_source_arn=source.attr_arn,
                         sql_query=query,
                         columns=[
-                            quicksight.CfnDataSet.InputColumnProperty(name=name, type=type_)
-                            for name, type_ in REVENUE_COLUMNS.items()
+                            quicksight.CfnDataSet.InputColumnProperty(name=name, type=type_.upper())
+                            for name, type_ in data.columns.items()
                         ],
                     )
                 )
@@ -120,7 +132,7 @@ class BiStack(HeadwaterStack):
         )
         if refresh is not None:
             schedule = quicksight.CfnRefreshSchedule(
-                self,
+                scope,
                 "Refresh",
                 aws_account_id=self.account,
                 data_set_id=data_set.data_set_id,
@@ -137,7 +149,7 @@ class BiStack(HeadwaterStack):
             schedule.add_resource_dependency(data_set)
         return data_set
 
-    def _charts(self, type_: str, kind: str, data_set: quicksight.CfnDataSet, actions: Sequence[str]) -> None:
+    def _sheet(self, type_: str, kind: str, definition: Mapping[str, Any], actions: Sequence[str]) -> None:
         """An analysis or a dashboard, by the form of QuickSight's API."""
         cdk.CfnResource(
             self,
@@ -147,20 +159,19 @@ class BiStack(HeadwaterStack):
                 "AwsAccountId": self.account,
                 f"{kind}Id": self.prefix,
                 "Name": f"Headwater {self.environment_settings.name}",
-                "Definition": charts(data_set.attr_arn),
+                "Definition": definition,
                 "Permissions": [{"Principal": self._settings.principal, "Actions": _in_quicksight(actions)}],
             },
         )
 
 
-def orders_contract(contracts: Sequence[Contract]) -> Contract:
-    """The contract of the orders. Raises UserError where there is none."""
-    orders = next((contract for contract in contracts if contract.table == ORDERS), None)
-    if orders is None:
+def _charts(content: LakeContent) -> Charts:
+    if content.charts is None:
         raise UserError(
-            "bi: found no contract of a table orders, expected one: add it, or set bi: null in the environment's file"
+            f"bi: found no queries/{charts.FILE} in the lake folder, expected the charts: write it, or set bi: null in "
+            "the environment's file"
         )
-    return orders
+    return content.charts
 
 
 def _in_quicksight(actions: Sequence[str]) -> list[str]:

@@ -12,7 +12,8 @@ from aws_cdk import aws_rds as rds
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
-from headwater.definitions.order_database import APP_ROLE, CDC_ROLE, READER_ROLE
+from headwater.definitions import source_database
+from headwater.definitions.source_database import OWNER_ROLE, SECRETS
 from headwater.environment import rds_authority
 from headwater.environment.model import Aurora, Environment
 from stacks.base import HeadwaterStack, grant
@@ -20,10 +21,9 @@ from stacks.nag import Reason, acknowledge
 from stacks.network import NetworkStack
 from stacks.relational_source import Address
 
-DATABASE_NAME = "northwind"
 PORT = 5432
 # The last part of each secret's name, after headwater/<environment>/, and its role.
-ROLES = {"cdc": CDC_ROLE, "app": APP_ROLE, "reader": READER_ROLE}
+ROLES = {SECRETS[role]: role for role in source_database.ROLES}
 # What no password has: characters that a connection URI, a shell or a Kafka property would have to escape.
 AWKWARD_CHARACTERS = " %+~`#$&*()|[]{}:;<>?!'/@\"\\^=,"
 
@@ -33,6 +33,7 @@ class DatabaseStack(HeadwaterStack):
 
     def __init__(self, scope: Construct, *, environment: Environment, settings: Aurora, network: NetworkStack) -> None:
         super().__init__(scope, environment=environment, part="database", description="Headwater: Aurora PostgreSQL")
+        self._name = settings.name
         self._key = self.encryption_key("Aurora storage and database secrets")
         engine = rds.DatabaseClusterEngine.aurora_postgres(
             version=rds.AuroraPostgresEngineVersion.of(settings.engine_version, settings.engine_version.split(".")[0])
@@ -49,11 +50,11 @@ class DatabaseStack(HeadwaterStack):
             "Cluster",
             cluster_identifier=self.prefix,
             engine=engine,
-            default_database_name=DATABASE_NAME,
+            default_database_name=settings.name,
             port=PORT,
             credentials=rds.Credentials.from_generated_secret(
-                "headwater_owner",
-                secret_name=f"headwater/{environment.name}/owner",
+                OWNER_ROLE,
+                secret_name=self.secret_name(SECRETS[OWNER_ROLE]),
                 encryption_key=self._key,
                 exclude_characters=AWKWARD_CHARACTERS,
             ),
@@ -108,6 +109,7 @@ class DatabaseStack(HeadwaterStack):
         self._secrets = {part: self._role_secret(part, role) for part, role in ROLES.items()}
         self.cluster.connections.allow_from(network.bastion, ec2.Port.tcp(PORT), "bastion")
         cdk.CfnOutput(self, "Host", value=self.host)
+        cdk.CfnOutput(self, "Port", value=self.port)
 
     @property
     def host(self) -> str:
@@ -122,7 +124,7 @@ class DatabaseStack(HeadwaterStack):
     @property
     def address(self) -> Address:
         """Where the source connector finds it."""
-        return Address(self.host, self.port, DATABASE_NAME, self.secret_name("cdc"))
+        return Address(self.host, self.port, self._name, self.secret_name("cdc"))
 
     def secret_name(self, part: str) -> str:
         """The name of a role's secret; ``part`` is a key of ``ROLES``."""
@@ -134,7 +136,7 @@ class DatabaseStack(HeadwaterStack):
         return {
             "ClusterArn": self.cluster.cluster_arn,
             "SecretArn": self._owner_secret.secret_arn,
-            "Database": DATABASE_NAME,
+            "Database": self._name,
         }
 
     @property

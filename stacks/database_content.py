@@ -1,10 +1,12 @@
-"""Database content: schema, outbox and roles, and afterwards the rotation of the owner's and the roles' secrets.
+"""Database content: what capture needs, what the lake folder's SQL creates, and roles; then the rotation of secrets.
 
 Both run code in the cluster, and either may fail. They stand in a stack of their own, so that a failure rolls back no
 cluster.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -13,7 +15,9 @@ from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct, IDependable
 
-from headwater.definitions.order_database import CDC_ROLE, ORDERS_SPAN, REPAIR, content_statements
+from headwater.definitions import database_files
+from headwater.definitions.database_files import SqlFile
+from headwater.definitions.source_database import CDC_ROLE, created_statements
 from headwater.environment.model import Environment
 from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack, grant
@@ -24,7 +28,8 @@ from stacks.polled import LONGEST_STEP, Functions, PolledProvider
 
 
 class DatabaseContentStack(HeadwaterStack):
-    """What stands in the database before a connector reads it. ``connector`` is the name of the one that will."""
+    """What stands in the database before a connector reads it. ``files`` are the lake folder's; ``connector`` is the
+    name of the connector that will read it."""
 
     def __init__(
         self,
@@ -33,6 +38,7 @@ class DatabaseContentStack(HeadwaterStack):
         environment: Environment,
         network: NetworkStack,
         database: DatabaseStack,
+        files: Sequence[SqlFile],
         connector: str,
         assets: Assets,
     ) -> None:
@@ -44,13 +50,14 @@ class DatabaseContentStack(HeadwaterStack):
         )
         # The dependency covers the cluster's instances, without which nobody answers.
         self.add_stack_dependency(database)
-        content = self._content(database, assets)
+        content = self._content(database, files, assets)
         self._rotation(network, database, content)
         self.role_rotation = self._role_rotation(database, connector, content, assets)
 
-    def _content(self, database: DatabaseStack, assets: Assets) -> cdk.CustomResource:
-        """Create schema, outbox and roles, and run their statements again whenever these change."""
-        document = {"statements": content_statements(), "span": ORDERS_SPAN, "repair": REPAIR}
+    def _content(self, database: DatabaseStack, files: Sequence[SqlFile], assets: Assets) -> cdk.CustomResource:
+        """Create what capture needs and roles, which run again whenever they change, and run the lake folder's files,
+        each statement once."""
+        document = {"statements": created_statements(), **database_files.document(files)}
         statements = s3_assets.Asset(self, "Statements", path=str(assets.statements("content", document)))
         provider = PolledProvider(self, "Bootstrap", module="database_bootstrap", assets=assets)
         grant_fetch(provider.role, [statements])

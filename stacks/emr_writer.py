@@ -60,7 +60,7 @@ class EmrWriterStack(HeadwaterStack):
         package = s3_assets.Asset(self, "Package", path=str(assets.package()))
         hudi = s3_assets.Asset(self, "HudiJar", path=str(assets.hudi_jar()))
         shipped = [
-            s3_assets.Asset(self, f"Contract-{contract.table}", path=str(assets.contract(contract.table)))
+            s3_assets.Asset(self, f"Contract-{contract.table}", path=str(assets.contract(contract)))
             for contract in contracts
         ]
         writer = s3_assets.Asset(self, "WriterJar", path=str(assets.writer_jar()))

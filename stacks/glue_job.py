@@ -69,7 +69,7 @@ class GlueJobStack(HeadwaterStack):
         written = of_database(contracts, DYNAMODB)
         self._contract_assets = {
             contract.table: s3_assets.Asset(
-                self, f"Contract-{contract.table}", path=str(self._assets.contract(contract.table))
+                self, f"Contract-{contract.table}", path=str(self._assets.contract(contract))
             )
             for contract in written
         }

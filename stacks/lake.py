@@ -18,6 +18,7 @@ from headwater.definitions.exports import COPIES, COPY_DAYS, EXPORTS
 from headwater.definitions.history_queries import history_statements, history_views
 from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.definitions.published_view import View, published_view
+from headwater.definitions.saved_queries import SavedQuery
 from headwater.definitions.writers import LakePlace
 from headwater.environment.expiries import OLDER_VERSION_DAYS
 from headwater.environment.model import Environment
@@ -59,7 +60,14 @@ _CATALOG_ACTIONS = ("GetDataCatalog", "GetDatabase", "GetTableMetadata", "ListDa
 class LakeStack(HeadwaterStack):
     """Where the data lies and how it is found and queried."""
 
-    def __init__(self, scope: Construct, *, environment: Environment, contracts: Sequence[Contract]) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        *,
+        environment: Environment,
+        contracts: Sequence[Contract],
+        queries: Sequence[SavedQuery],
+    ) -> None:
         super().__init__(
             scope, environment=environment, part="lake", description="Headwater: buckets, Glue catalog, Athena"
         )
@@ -101,7 +109,8 @@ class LakeStack(HeadwaterStack):
             history = change_history(contract)
             if history is not None:
                 self._history(contract, self._table(history, database), workgroup)
-        for query in named_queries(contracts, self.database):
+        saved = [query.named(contracts, self.database) for query in queries]
+        for query in [*named_queries(contracts, self.database), *saved]:
             self._named_query(query, workgroup)
         cdk.CfnOutput(self, "LakeUri", value=self.lake_uri)
         cdk.CfnOutput(self, "LandingUri", value=self.landing_uri)

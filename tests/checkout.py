@@ -31,12 +31,10 @@ class Checkout(checkout.Checkout):
 
     def synthesize(self, environment: str, **variables: str) -> None:
         """Do as `make synth` does."""
-        succeeded(self.run_headwater("dev", "assets", **variables))
-        succeeded(self.run_cdk(environment, "synth", "--quiet", **variables))
+        succeeded(self.run_headwater("synth", "--env", environment, **variables))
 
     def deploy(self, environment: str = "local", **variables: str) -> subprocess.CompletedProcess[str]:
         """Do as `make deploy` does for an environment of the local AWS."""
-        self.synthesize(environment, **variables)
         return self.run_headwater("deploy", "--env", environment, **variables)
 
     def deploy_broken(self, file: str, old: str, new: str) -> str:

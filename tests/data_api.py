@@ -21,8 +21,8 @@ def data_api(
     role_secrets: Mapping[str, Callable[[], psycopg.Connection]] | None = None,
 ) -> Modelled:
     """A client for rds-data. ``connect`` opens an autocommit connection as the owner of the cluster's secret,
-    ``role_secrets`` those of other secrets, by their ARNs, and ``before`` is called with each statement, to raise in
-    place of the service."""
+    ``role_secrets`` those of other secrets, by their ARNs, and ``before`` is called with each statement, also with
+    those that are a call's parameter, to raise in place of the service."""
     logins = {OWNER_SECRET: connect, **(role_secrets or {})}
     return Modelled("rds-data", _Client(logins, before or (lambda sql: None)))
 
@@ -43,7 +43,8 @@ class _Client:
         return self._answered(self._api.rollback_transaction, request)
 
     def execute_statement(self, **request: Any) -> dict[str, Any]:
-        self._before(request["sql"])
+        values = {each["name"]: each["value"]["stringValue"] for each in request.get("parameters", [])}
+        self._before(values.get("statement", request["sql"]))
         return self._answered(self._api.execute_statement, request)
 
     def _answered(

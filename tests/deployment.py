@@ -73,20 +73,9 @@ class Deployment:
         bucket, _, prefix = outputs["LandingUri"].removeprefix("s3://").partition("/")
         return bucket, prefix
 
-    def verified(self, *options: str) -> dict[str, Any]:
+    def verified(self) -> dict[str, Any]:
         """What `headwater verify` says, which the user runs."""
-        owner = self.login("owner")
-        done = self.checkout.run_headwater(
-            "verify",
-            "--json",
-            *("--lake", self.lake()),
-            *("--host", owner["host"], "--port", str(owner["port"]), "--user", "headwater_reader"),
-            *("--dynamodb-table", "accounts=headwater-local-accounts"),
-            *("--endpoint", self.variables["AWS_ENDPOINT_URL"]),
-            *options,
-            **self.variables,
-            HEADWATER_DB_PASSWORD=self.login("reader")["password"],
-        )
+        done = self.checkout.run_headwater("verify", "--env", "local", "--json")
         assert done.returncode in (0, 1), done.stderr
         return {"equal": done.returncode == 0, **json.loads(done.stdout)}
 

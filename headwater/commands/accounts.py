@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 import boto3
-import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from headwater.commands import sources
-from headwater.console import announce
+from headwater.commands import cdk, sources
+from headwater.console import Announce, announce
 from headwater.environment.model import Environment
 from headwater.environment.protection import described_stacks
 from headwater.errors import UserError
-from headwater.paths import ROOT, SYNTHESIZED
-from headwater.review.baselines import CDK
+from headwater.lake_folder import LakeFolder
 
 ENTRY_POINTS = "headwater.accounts"
-"""The group of the entry points that provide an account. The one named ``local`` is called with the environment."""
+"""The group of the entry points that provide an account. The one named ``local`` is called with the environment and the
+lake folder."""
 ENDPOINT = "AWS_ENDPOINT_URL"
 # The stacks that only one kind of a source has. The other kind has taken their place if an app with these has not them.
 _OF_A_KIND = {
@@ -38,6 +36,9 @@ class Account(Protocol):
 
     approval: str
     """The value of CDK's ``--require-approval``."""
+
+    def make_assets(self, announce: Announce) -> None:
+        """Make what synthesis reads and a deployment uploads. Raises UserError."""
 
     def session(self) -> tuple[boto3.Session, str]:
         """Return the credentials, and the endpoint: "" for AWS's own. Raises UserError where there is none."""
@@ -58,17 +59,17 @@ class Account(Protocol):
         """Return the context of a deletion. It yields the reason if there is nothing to delete, otherwise ""."""
 
 
-def of(environment: Environment) -> Account:
+def of(environment: Environment, folder: LakeFolder) -> Account:
     """Return the account of an environment. Raises UserError where no package provides that of a local one."""
     if not environment.is_local:
-        return _Aws(environment)
+        return _Aws(environment, folder)
     found = entry_points(group=ENTRY_POINTS, name="local")
     values = sorted({entry.value for entry in found})
     if len(values) > 1:
         raise UserError(f"{environment.name}: found its account in {' and in '.join(values)}, expected one")
     for entry in found:
         try:
-            account: Account = entry.load()(environment)
+            account: Account = entry.load()(environment, folder)
         except ImportError as error:
             raise UserError(f"{environment.name}: found {error} in {entry.value}, expected its account") from error
         return account
@@ -81,9 +82,16 @@ def of(environment: Environment) -> Account:
 class _Aws:
     """An account of AWS, by the credentials at hand."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, folder: LakeFolder) -> None:
         self._environment = environment
+        self._folder = folder
         self.approval = "broadening" if environment.name == "dev" else "any-change"
+
+    def make_assets(self, announce: Announce) -> None:
+        # Verbs that only read need none of it.
+        from headwater.packaging import artifacts
+
+        artifacts.build(announce)
 
     def session(self) -> tuple[boto3.Session, str]:
         return sources.session(), os.environ.get(ENDPOINT, "")
@@ -98,14 +106,12 @@ class _Aws:
 
         self._refuse_another_kind(stacks)
         with announce("Looking for the origin of each file"):
-            found = shipped.unexplained(SYNTHESIZED)
+            found = shipped.unexplained(self._folder.synthesized, self._folder.contracts)
         if found:
             raise UserError("\n".join([f"{self._environment.name}: nothing was deployed.", *found]))
 
     def cdk(self, arguments: Sequence[str]) -> None:
-        status = subprocess.run(command(self._environment, arguments), cwd=ROOT).returncode
-        if status:
-            raise typer.Exit(status)
+        cdk.run(cdk.command(self._folder, self._environment.name, arguments))
 
     def deployed(self) -> None:
         pass
@@ -134,11 +140,6 @@ class _Aws:
         if left:
             raise UserError(
                 f"{name}: found the stacks {', '.join(left)} of another database.kind or key_value.kind, expected "
-                f"none: bring the former file back and `make destroy ENV={name}` first, or make another environment "
-                "(docs/how-to/existing-sources.md)"
+                f"none: bring the former file back and `headwater destroy --env {name}` first, or make another "
+                "environment (docs/how-to/existing-sources.md)"
             )
-
-
-def command(environment: Environment, arguments: Sequence[str]) -> list[str]:
-    """Return CDK's command line for an environment."""
-    return [CDK[0], "--no-notices", "--context", f"env={environment.name}", *arguments]

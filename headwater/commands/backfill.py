@@ -7,13 +7,13 @@ import io
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
 
 from headwater.commands import lakes, sources, writer_requests
 from headwater.commands.lakes import AnyLake
+from headwater.commands.options import Folder
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors
 from headwater.console import say
 from headwater.contract.model import DYNAMODB, Contract, lake_tables
@@ -27,8 +27,7 @@ from headwater.lake.sources import table_copy
 from headwater.lake.sources.data_files import DataFile
 from headwater.lake.sources.dynamodb_export import Export
 from headwater.lake.sources.table_copy import TableCopy
-from headwater.order_database import copying
-from headwater.paths import CONTRACTS
+from headwater.postgresql import copying
 
 
 def backfill(
@@ -39,7 +38,8 @@ def backfill(
     ] = "",
     environment: Annotated[str, ENVIRONMENT] = "",
     lake: Annotated[str, LAKE] = "",
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    *,
+    folder: Folder,
     endpoint: Annotated[str, ENDPOINT] = "",
     region: Annotated[str, REGION] = "",
     host: sources.Host = None,
@@ -62,7 +62,7 @@ def backfill(
     export. Once the job is asked, Ctrl-C only ends the watching: run the same command again to watch on. A withdrawn
     backfill of an export goes on at the next data file when you run the command again. No export is loaded twice.
     """
-    contract = sources.contract_of(read_contracts(contracts), table, "--table", f", as in {contracts}")
+    contract = sources.contract_of(read_contracts(folder.contracts), table, "--table", f", as in {folder.contracts}")
     is_keyed = contract.source.database == DYNAMODB
     if is_keyed != bool(export_uri):
         found, expected = ("none", "the export's address") if is_keyed else (export_uri, "none")
@@ -70,7 +70,7 @@ def backfill(
     if environment and (epoch is not None or mask_secret):
         option = "--mask-secret" if mask_secret else "--epoch"
         raise UserError(f"--env: found {option}, too, expected one of them: an environment says it itself")
-    place = lakes.of_option(environment, contracts, lake, endpoint, region, mask_secret=mask_secret)
+    place = lakes.of_option(environment, folder, lake, endpoint, region, mask_secret=mask_secret)
     with s3_errors():
         of_tables = _requests(place.s3, place.uri, contract)
         if withdraw:
@@ -91,8 +91,7 @@ def backfill(
             if asked:
                 say(f"Asked for before, and not read again: {table}")
             else:
-                at = sources.address(place.environment, host, port, database, user, default_user=sources.ADMINISTRATOR)
-                connect = sources.connector("", *at)
+                connect = sources.connector("", host, port, database, user, of=place.database, as_owner=True)
                 asked = _ask(place, contract, connect, place.epoch if epoch is None else epoch, readers, of_tables)
             _watch_copies(place.s3, asked)
 

@@ -1,28 +1,23 @@
 """``headwater check``: check an environment's network flows, rights and files."""
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from headwater.commands.options import Synthesized
+from headwater.commands import synthesis
+from headwater.commands.options import Environment, Folder
 from headwater.console import say
 from headwater.packaging import shipped
-from headwater.paths import SYNTHESIZED
 from headwater.review import policies, reachability, rights
 from headwater.review.templates import Deployment
 
 
-def check(
-    environment: Synthesized,
-    synthesized: Annotated[Path, typer.Option(help="The folder that `cdk synth` wrote.")] = SYNTHESIZED,
-) -> None:
-    """Print all open network flows, then every finding: closed and undeclared flows, missing rights, and
-    uploaded files that neither a lock nor this repository explains.
+def check(environment: Environment, *, folder: Folder) -> None:
+    """Synthesize an environment, and check its stacks.
 
-    The status is 1 where there is a finding.
+    Print all open network flows, then every finding. A finding is a closed or undeclared flow, a missing right, or an
+    uploaded file of unknown origin. With a finding the status is 1.
     """
-    deployment = Deployment.read(synthesized, environment)
+    synthesis.synthesize(folder, environment)
+    deployment = Deployment.read(folder.synthesized, environment)
     declared = reachability.declarations()
     network = reachability.Network(deployment, declared.names)
     say(reachability.table({environment: network}))
@@ -30,7 +25,7 @@ def check(
     granted = policies.read(deployment)
     for principal in policies.needed_by(deployment, rights.read_principals()):
         findings += policies.judge(deployment, granted, principal).missing
-    findings += shipped.unexplained(synthesized)
+    findings += shipped.unexplained(folder.synthesized, folder.contracts)
     for finding in findings:
         say(finding)
     if findings:

@@ -18,23 +18,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headwater.commands import sources
-from headwater.contract import evolution, inference
+from headwater.commands import accounts, environments, inferred_contracts, sources
+from headwater.commands.environment_database import EnvironmentDatabase
+from headwater.commands.options import Folder
+from headwater.contract import evolution
 from headwater.contract.evolution import Change
-from headwater.contract.inference import Inferred
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contract, read_contracts, read_versions
 from headwater.definitions import dynamodb_checks, kinesis_checks, source_checks
 from headwater.definitions.dynamodb_table import key_attributes
 from headwater.definitions.kinesis_checks import ExpectedStream
 from headwater.definitions.left_slot import unread_slot
-from headwater.definitions.order_database import CDC_ROLE, READER_ROLE
 from headwater.definitions.source_checks import NOTE, PROBLEMS, WARNING, Finding
+from headwater.definitions.source_database import CDC_ROLE, READER_ROLE
 from headwater.environment.key_value_names import KeyValueNames, key_value_names
 from headwater.environment.model import Environment, ExistingTables
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG, CONTRACTS
+from headwater.lake_folder import LakeFolder
 from headwater.verify import load_queries
 from headwater.yaml_files import yaml_paths
 
@@ -57,7 +58,8 @@ def check(
         typer.Option("--env", metavar="ENV", help="The environment whose sources and region are meant."),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Compare with the real sources too.")] = False,
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    *,
+    folder: Folder,
     database_url: sources.DatabaseUrl = "",
     host: sources.Host = None,
     port: sources.Port = None,
@@ -72,13 +74,13 @@ def check(
     a file is invalid or a source does not fit.
 
     --live changes nothing. It asks PostgreSQL's catalog, which any role may read, and DynamoDB for the descriptions of
-    the tables. PostgreSQL's password comes from HEADWATER_DB_PASSWORD or a prompt. A deployment that makes the database
-    checks it by the same rules, and fails before the source connector starts. Where the database of ENV exists, host,
-    port, name and the source connector's role are those of its file, unless an option says otherwise; existing DynamoDB
-    tables have their streams checked as well.
+    the tables. PostgreSQL's password comes from HEADWATER_DB_PASSWORD, ENV's secret of the role, or a prompt. A
+    deployment that makes the database checks it by the same rules, and fails before the source connector starts. Host,
+    port, name and role are those of ENV's database, unless an option says otherwise; existing DynamoDB tables have
+    their streams checked as well.
     """
-    settings = read_environment(environment, CONFIG) if environment is not None else None
-    described, invalid = _read(contracts)
+    settings = read_environment(environment, folder.config) if environment is not None else None
+    described, invalid = _read(folder.contracts)
     found: list[Finding] = []
     if live and not invalid:
         key_value = of_database(described, DYNAMODB)
@@ -87,16 +89,20 @@ def check(
         names |= sources.renamed_tables(dynamodb_table or [], key_value)
         region = region or (settings.region if settings else "")
         if of_database(described, POSTGRESQL):
-            at = sources.address(settings, host, port, database, user)
-            advice = _UNCAPTURED if at.user == CDC_ROLE and not database_url else ""
-            with sources.connect(database_url, *at, where_refused=advice) as connection:
+            of = None
+            if settings is not None:
+                of = EnvironmentDatabase(environments.described(settings, described, folder), folder)
+                user = user or of.user(as_owner=False)
+            advice = _UNCAPTURED if user == CDC_ROLE and not database_url else ""
+            with sources.connect(database_url, host, port, database, user, of=of, where_refused=advice) as connection:
                 found += _in_postgresql(described, connection)
         if key_value:
             streams = _existing_streams(settings, known)
-            client = sources.dynamodb_client(dynamodb_endpoint, region)
+            session, endpoint = accounts.of(settings, folder).session() if settings else (sources.session(), "")
+            client = sources.dynamodb_client(dynamodb_endpoint or endpoint, region, session)
             found += _in_dynamodb(described, names, client, streams)
             if streams:
-                found += _in_kinesis(streams, sources.kinesis_client(region))
+                found += _in_kinesis(streams, sources.kinesis_client(endpoint, region, session))
     failed = bool(invalid) or any(finding.level in PROBLEMS for finding in found)
     if as_json:
         document = {"fits": not failed, "invalid": invalid, "findings": [asdict(finding) for finding in found]}
@@ -109,22 +115,18 @@ def check(
 
 @app.command()
 def infer(
-    schema: Annotated[str, typer.Option(help="The PostgreSQL schema whose tables get contracts.")] = "",
-    table: Annotated[
-        list[str] | None,
-        typer.Option(help="With --schema: a table that gets a contract, in place of all; can be repeated."),
-    ] = None,
-    from_dynamodb: Annotated[
-        list[str] | None, typer.Option(metavar="TABLE", help="A DynamoDB table that gets one; can be repeated.")
-    ] = None,
-    contracts: Annotated[Path, typer.Option(help="The folder to write them into; it is made.")] = Path("my-contracts"),
+    schema: inferred_contracts.Schema = "",
+    table: inferred_contracts.Table = None,
+    from_dynamodb: inferred_contracts.FromDynamodb = None,
+    *,
+    folder: Folder,
     replace: Annotated[bool, typer.Option("--replace", help="Write over contracts that are there.")] = False,
-    sample: Annotated[int, typer.Option(min=1, help="How many items of a DynamoDB table to look at.")] = 1000,
+    sample: inferred_contracts.Sample = 1000,
     database_url: sources.DatabaseUrl = "",
-    host: Annotated[str, typer.Option(help="The database's host.")] = "localhost",
-    port: Annotated[int, typer.Option(help="The database's port.", min=1, max=65535)] = 5432,
-    database: Annotated[str, typer.Option(help="The database's name.")] = "northwind",
-    user: Annotated[str, typer.Option(help="A role that may read the catalog, which any may.")] = READER_ROLE,
+    host: inferred_contracts.Host = "localhost",
+    port: inferred_contracts.Port = 5432,
+    database: inferred_contracts.Database = "",
+    user: inferred_contracts.User = READER_ROLE,
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     region: sources.Region = "",
 ) -> None:
@@ -135,61 +137,11 @@ def infer(
     """
     if not schema and not from_dynamodb:
         raise UserError("infer: found neither --schema nor --from-dynamodb, expected one of them, or both")
-    if table and not schema:
-        raise UserError("--table: found no --schema, expected it")
-    found: list[Inferred] = []
-    if schema:
-        with sources.connect(database_url, host, port, database, user) as connection:
-            found += _inferred(schema, table or (), connection)
-    client = sources.dynamodb_client(dynamodb_endpoint, region) if from_dynamodb else None
-    found += [_sampled(client, table, sample) for table in from_dynamodb or ()]
-    _write_inferred(found, contracts, replace=replace)
-    if any(each.refused for each in found):
-        raise typer.Exit(1)
-
-
-def _inferred(schema: str, tables: Sequence[str], connection: psycopg.Connection) -> list[Inferred]:
-    try:
-        return inference.from_postgresql(schema, lambda query: connection.execute(query.encode()).fetchall(), tables)
-    except psycopg.Error as error:
-        raise UserError(f"PostgreSQL's catalog cannot be read: {str(error).strip()}") from None
-
-
-def _sampled(client: Any, table: str, sample: int) -> Inferred:
-    try:
-        description = client.describe_table(TableName=table)["Table"]
-        expiry = client.describe_time_to_live(TableName=table)["TimeToLiveDescription"]
-        pages = client.get_paginator("scan").paginate(TableName=table, PaginationConfig={"MaxItems": sample})
-        items = [item for page in pages for item in page["Items"]]
-    except (BotoCoreError, ClientError) as error:
-        raise UserError(
-            f"--from-dynamodb: {table} cannot be read: {error}. It needs dynamodb:DescribeTable, DescribeTimeToLive "
-            "and Scan; check the credentials, --region and --dynamodb-endpoint."
-        ) from None
-    return inference.from_dynamodb(description, expiry.get("AttributeName"), items)
-
-
-def _write_inferred(found: Sequence[Inferred], folder: Path, *, replace: bool) -> None:
-    made = [each for each in found if not each.refused]
-    names = [each.name for each in made]
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"infer: found two tables for the contract {name}, expected one: take one after the other")
-        if (folder / f"{name}.yaml").exists() and not replace:
-            raise UserError(
-                f"{folder / name}.yaml: found a contract, expected none: name the tables that lack one by --table or "
-                "--from-dynamodb; --replace writes over what is there, edits included"
-            )
-    folder.mkdir(parents=True, exist_ok=True)
-    for each in made:
-        (folder / f"{each.name}.yaml").write_text(each.text, encoding="utf-8")
-    grid = Table("source", "contract", "guesses")
-    for each in found:
-        told = f"[bold red]none:[/] {escape(each.refused)}" if each.refused else escape(f"{folder / each.name}.yaml")
-        grid.add_row(escape(each.source), told, str(each.guesses) if not each.refused else "")
-    console = Console()
-    console.print(grid)
-    console.print(f"{len(made)} contracts; guesses are marked by comments: look at them before the first deployment")
+    of_postgresql = inferred_contracts.Tables(schema, table or (), database_url, host, port, database, user)
+    of_dynamodb = inferred_contracts.Items(from_dynamodb or (), sample, dynamodb_endpoint, region)
+    found = inferred_contracts.infer(of_postgresql, of_dynamodb)
+    inferred_contracts.write(found, folder.contracts, replace=replace)
+    inferred_contracts.show(found, folder.contracts)
 
 
 _STATUS = {evolution.SAFE: 0, evolution.REFUSED: 1, evolution.FILL: 3}
@@ -203,7 +155,13 @@ def diff(
             help="The contracts that are deployed: a file, a folder, or a folder of a git revision (main:contracts)."
         ),
     ],
-    new: Annotated[str, typer.Argument(help="The contracts that would be deployed, in the same ways.")] = "contracts",
+    new: Annotated[
+        str,
+        typer.Argument(
+            help="The contracts that would be deployed, in the same ways.",
+            show_default="the contracts of the lake folder",
+        ),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say of each change between two states of contracts whether it is safe, needs a fill, or is refused and why.
@@ -212,6 +170,7 @@ def diff(
     fill TABLE` has run, and 1 where the writer or the deployment would refuse a change. The writer goes by the
     same rules.
     """
+    new = new or str(LakeFolder.find().contracts)
     if Path(old).is_file() != Path(new).is_file():
         raise UserError(f"OLD, NEW: found a folder and a file ({old}, {new}), expected two folders or two files")
     found = evolution.changes(_versions(old), _versions(new))

@@ -10,23 +10,27 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater.commands.options import Synthesized
+from headwater.commands import synthesis
+from headwater.commands.options import Environment, Folder
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG, ROOT, SYNTHESIZED
+from headwater.paths import ROOT
 from headwater.review import baselines, prices
 from headwater.review.cost import Estimate, assumptions, differences, estimate
 from headwater.review.templates import Deployment
 
 
 def cost(
-    name: Synthesized,
+    name: Environment,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, which --against reads.")] = False,
     against: Annotated[
         Path | None, typer.Option(help="Show what differs from this earlier estimate, a file of --json.")
     ] = None,
-    synthesized: Annotated[Path, typer.Option(help="The folder that `cdk synth` wrote.")] = SYNTHESIZED,
-    reviewed: Annotated[Path | None, typer.Option("--baselines", help="Read baselines from here instead.")] = None,
+    reviewed: Annotated[
+        Path | None, typer.Option("--baselines", help="Read baselines from here, and synthesize nothing.")
+    ] = None,
+    *,
+    folder: Folder,
 ) -> None:
     """Estimate what an environment costs per month, resource by resource, from its templates.
 
@@ -34,9 +38,10 @@ def cost(
     Assumptions are in headwater/review/cost_assumptions.yaml.
     """
     if reviewed is None:
-        deployment = Deployment.read(synthesized, name)
+        synthesis.synthesize(folder, name)
+        deployment = Deployment.read(folder.synthesized, name)
     else:
-        deployment = Deployment.of_baselines(baselines.read(reviewed / name), read_environment(name, CONFIG))
+        deployment = Deployment.of_baselines(baselines.read(reviewed / name), read_environment(name, folder.config))
     now = estimate(deployment, name)
     before = None if against is None else read_estimate(against, name)
     if as_json:

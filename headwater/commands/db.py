@@ -1,28 +1,28 @@
-"""``headwater db``: set up the order database, or the capture of your own."""
+"""``headwater db``: create a lake's database, or prepare the capture of your own."""
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import psycopg
 import typer
 from psycopg import sql
 
-from headwater.commands.postgresql import PASSWORD_VARIABLE, asked_password, connected, database_password
+from headwater.commands.options import Folder
+from headwater.commands.postgresql import PASSWORD_VARIABLE, Login, asked_password, connected, database_password
 from headwater.commands.sources import refuse_without_contract
 from headwater.console import say
 from headwater.contract.model import POSTGRESQL
 from headwater.contract.reading import read_contracts
 from headwater.definitions import source_checks
+from headwater.definitions.database_files import read_database_files
 from headwater.definitions.left_slot import unread_slot
-from headwater.definitions.order_database import CDC_ROLE, ROLES, published_tables
+from headwater.definitions.source_database import CDC_ROLE, ROLES, published_tables
 from headwater.errors import UserError
-from headwater.order_database import administration
-from headwater.order_database.gradually import PATIENCE_SECONDS
-from headwater.paths import CONTRACTS
+from headwater.postgresql import administration
+from headwater.postgresql.gradually import PATIENCE_SECONDS
 
-app = typer.Typer(help="The order database, or the capture of one of your own.", no_args_is_help=True)
+app = typer.Typer(help="A lake's database, or the capture of one of your own.", no_args_is_help=True)
 
 Host = Annotated[str, typer.Option(help="The server's host name.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="The server's port.")]
@@ -41,22 +41,26 @@ Patience = Annotated[
 
 @app.command()
 def create(
+    name: Name,
+    *,
+    folder: Folder,
     host: Host = "localhost",
     port: Port = 5432,
     user: User = "postgres",
-    name: Name = "northwind",
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts; their tables are published.")] = CONTRACTS,
     patience: Patience = PATIENCE_SECONDS,
 ) -> None:
-    """Create the database with tables, outbox, roles and publication, or bring them up to date.
+    """Create the database with roles, publication, and what the SQL files of the lake folder's database/ create, or
+    bring it up to date.
 
-    Each statement waits for a table's lock for 100 ms at most, and is tried again later, so that no query of an
-    application waits for it longer.
+    Each statement of a file runs once. A file that fails goes on at its statement, and a file that was changed after it
+    ran is refused. Each statement waits for a table's lock for 100 ms at most, and is tried again later. So no query of
+    an application waits for it longer.
     The roles' passwords come from HEADWATER_CDC_PASSWORD, HEADWATER_APP_PASSWORD and HEADWATER_READER_PASSWORD; the
     command asks for those that are not set. Roles that exist get the new passwords.
     """
-    described = read_contracts(contracts)
-    refuse_without_contract(described, POSTGRESQL, "--contracts")
+    described = read_contracts(folder.contracts)
+    refuse_without_contract(described, POSTGRESQL, "--folder")
+    files = read_database_files(folder.database)
     password = database_password(user)
     passwords = {role: asked_password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in ROLES}
     with _connect(host, port, user, password, "postgres") as maintenance:
@@ -64,14 +68,16 @@ def create(
         if maintenance.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
             maintenance.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     with _connect(host, port, user, password, name) as connection:
-        administration.create(connection, passwords, described, patience, say)
+        administration.refuse_own(connection)
+        administration.create(connection, passwords, described, files, patience, say)
     say(f"{name} is up to date; published: {', '.join(published_tables(described))}")
 
 
 @app.command()
 def capture(
-    name: Annotated[str, typer.Option("--database", help="The database's name.")],
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts; their tables are published.")],
+    name: Name,
+    *,
+    folder: Folder,
     host: Host = "localhost",
     port: Port = 5432,
     user: User = "postgres",
@@ -86,8 +92,8 @@ def capture(
     for 100 ms at most and tries again later, so that no query of your application waits for it longer. If a lock is not
     to be had, the command names the table and the query that holds it, and a second run goes on.
     """
-    described = read_contracts(contracts)
-    refuse_without_contract(described, POSTGRESQL, "--contracts")
+    described = read_contracts(folder.contracts)
+    refuse_without_contract(described, POSTGRESQL, "--folder")
     with connect(host, port, user, name) as connection:
         administration.prepare(connection, cdc_password(new=True), described, patience, say)
 
@@ -106,7 +112,7 @@ def capture(
 
 @app.command()
 def release(
-    name: Annotated[str, typer.Option("--database", help="The database's name.")],
+    name: Name,
     host: Host = "localhost",
     port: Port = 5432,
     user: User = "postgres",
@@ -135,12 +141,14 @@ def release(
 
 
 @app.command()
-def status(host: Host = "localhost", port: Port = 5432, user: User = "postgres", name: Name = "northwind") -> None:
-    """Show rows, publication, replication slot and roles."""
+def status(name: Name, host: Host = "localhost", port: Port = 5432, user: User = "postgres") -> None:
+    """Show rows, the SQL files that ran, publication, replication slot and roles."""
     with connect(host, port, user, name) as connection:
         content = administration.status(connection)
     for table, rows in content.rows.items():
-        say(f"{table:<22}{rows:>12,} rows")
+        say(f"{table:<35}{rows:>12,} rows")
+    for file, state in content.files.items():
+        say(f"file         {file} {state}")
     published = "missing: run `headwater db create`" if content.published is None else ", ".join(content.published)
     say(f"publication  {published}")
     if content.slot is None:
@@ -153,13 +161,16 @@ def status(host: Host = "localhost", port: Port = 5432, user: User = "postgres",
 
 @app.command()
 def drop(
+    name: Name,
     host: Host = "localhost",
     port: Port = 5432,
     user: User = "postgres",
-    name: Name = "northwind",
     yes: Annotated[bool, typer.Option("--yes", help="Drop without asking.")] = False,
 ) -> None:
-    """Drop tables with all their rows, outbox, publication, slot and roles; the empty database stays."""
+    """Drop all schemas with all their rows, publication, slot and roles; the empty database stays.
+
+    The command refuses a database that neither `headwater db create` nor a deployment made.
+    """
     if not yes:
         if not sys.stdin.isatty():
             raise UserError("Dropping deletes all rows, and there is no terminal to ask on: confirm with --yes.")
@@ -181,4 +192,4 @@ def connect(host: str, port: int, user: str, name: str) -> psycopg.Connection:
 
 def _connect(host: str, port: int, user: str, password: str, name: str) -> psycopg.Connection:
     parts = {"host": host, "port": port, "user": user, "dbname": name}
-    return connected(parts, password, where_missing="The order database is made by `headwater db create`.")
+    return connected(Login(parts, password), where_missing="`headwater db create` makes it.")

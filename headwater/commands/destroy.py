@@ -9,15 +9,16 @@ from typing import Annotated, Any, Literal
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from headwater.commands import accounts, removed_source
+from headwater.commands import accounts, removed_source, synthesis
 from headwater.commands.accounts import Account
-from headwater.commands.options import Synthesized
+from headwater.commands.options import Environment as Name
+from headwater.commands.options import Folder
 from headwater.console import say
+from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import SLOT
 from headwater.definitions.left_slot import COST, DROP_STATEMENT, parameter
 from headwater.environment.model import Environment, ExistingDatabase
 from headwater.environment.rules import read_environment
-from headwater.paths import CONFIG
 
 SLOT_LEFT = 4
 """The status if the stacks are gone and a replication slot is left in an existing database."""
@@ -29,7 +30,7 @@ Source = Annotated[
 ]
 
 
-def destroy(name: Synthesized, source: Source = None) -> None:
+def destroy(name: Name, source: Source = None, *, folder: Folder) -> None:
     """Delete the stacks of an environment by cdk destroy. The local AWS ends with its last stack.
 
     With --source, delete the stacks that only this source needs. First remove its contracts, and deploy. Stacks that
@@ -40,17 +41,21 @@ def destroy(name: Synthesized, source: Source = None) -> None:
     stacks. The status is 4 if the slot stays, because the environment keeps its data or the slot could not be dropped:
     the last lines then say why, what the slot costs, and how to drop it.
     """
-    environment = read_environment(name, CONFIG)
-    account = accounts.of(environment)
+    environment = read_environment(name, folder.config)
+    account = accounts.of(environment, folder)
+    contracts = read_contracts(folder.contracts)
     with _left_slot_told_last(environment) as left, account.deletion() as reason:
         if reason:
             left.append(f"may be left: {reason}")
         else:
             if source is None:
-                removed_source.refuse_left_over(environment, account)
-                deleted = partial(account.cdk, ["destroy", "--all"])
+                removed_source.refuse_left_over(environment, account, contracts, folder.settings.name)
+                synthesis.synthesize(folder, name)
+                deleted = partial(account.cdk, ["destroy", "--all", "--app", str(folder.synthesized)])
             else:
-                deleted = partial(removed_source.delete_stacks, environment, account, source)
+                deleted = partial(
+                    removed_source.delete_stacks, environment, account, contracts, source, folder.settings.name
+                )
             _delete(environment, account, deleted, left)
 
 
@@ -70,7 +75,7 @@ def _left_slot_told_last(environment: Environment) -> Iterator[list[str]]:
             say("If no deploy is to go on from it, drop it there, as the server's administrator:")
             say(f"  {DROP_STATEMENT}")
             say("Or drop it with all else that `headwater db capture` has made:")
-            say(f"  {shlex.join(['.venv/bin/headwater', 'db', 'release', *at, '--user', 'postgres'])}")
+            say(f"  {shlex.join(['headwater', 'db', 'release', *at, '--user', 'postgres'])}")
     if left and isinstance(database, ExistingDatabase):
         raise typer.Exit(SLOT_LEFT)
 

@@ -1,19 +1,19 @@
 """What the verbs share that ask a deployed environment: which it is, and AWS's clients for it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from botocore.config import Config
 
 from headwater.commands import accounts
+from headwater.contract.model import Contract
 from headwater.contract.reading import read_contracts
 from headwater.environment.model import Environment
 from headwater.environment.rules import read_environment
+from headwater.lake_folder import LakeFolder
 from headwater.operations.deployed import Deployed
-from headwater.paths import CONFIG
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # A person waits: what does not answer is told soon.
@@ -22,17 +22,25 @@ _IMPATIENT = Config(
 )
 
 
-def deployed(name: str, contracts: Path) -> Deployed:
-    """An environment, as its file and the contracts describe it, in the account of the credentials at hand; ``local``
-    in the local AWS that AWS_ENDPOINT_URL names, or else in the one of this checkout. Raises UserError."""
-    environment = read_environment(name, CONFIG)
-    return Deployed(environment, read_contracts(contracts), _clients(environment))
+def deployed(name: str, folder: LakeFolder) -> Deployed:
+    """Return an environment as the lake folder describes it, in the account of the credentials at hand.
+
+    ``local`` is in the local AWS that AWS_ENDPOINT_URL names, otherwise in that of the lake folder. Raises UserError.
+    """
+    return described(read_environment(name, folder.config), read_contracts(folder.contracts), folder)
 
 
-def as_now(known: Deployed) -> Deployed:
-    """An environment as its file and its stacks say now, with the contracts and the clients that are known. Raises
-    UserError."""
-    return Deployed(read_environment(known.environment.name, CONFIG), known.contracts, known.client)
+def described(environment: Environment, contracts: Sequence[Contract], folder: LakeFolder) -> Deployed:
+    """Return an environment with contracts that were read before. Raises UserError as ``deployed`` does."""
+    return Deployed(environment, contracts, _clients(environment, folder))
+
+
+def as_now(known: Deployed, folder: LakeFolder) -> Deployed:
+    """Return an environment as its file and its stacks say now, with the contracts and clients that are known.
+
+    Raises UserError.
+    """
+    return Deployed(read_environment(known.environment.name, folder.config), known.contracts, known.client)
 
 
 def printable(text: str) -> str:
@@ -40,6 +48,6 @@ def printable(text: str) -> str:
     return _STEERING.sub("?", text).encode("utf-8", "replace").decode()
 
 
-def _clients(environment: Environment) -> Callable[[str], Any]:
-    session, endpoint = accounts.of(environment).session()
+def _clients(environment: Environment, folder: LakeFolder) -> Callable[[str], Any]:
+    session, endpoint = accounts.of(environment, folder).session()
     return partial(session.client, region_name=environment.region, endpoint_url=endpoint or None, config=_IMPATIENT)

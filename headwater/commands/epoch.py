@@ -5,15 +5,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from headwater.commands.options import Environment
+from headwater.commands.options import Environment, Folder
 from headwater.commands.sources import refuse_without_contract
 from headwater.console import say
 from headwater.contract.reading import read_contracts
 from headwater.environment.model import MAX_EPOCH
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG, CONTRACTS
-from headwater.yaml_files import replace_value
+from headwater.yaml_files import set_value
 
 _SETTINGS = {"postgresql": ("connect", "epoch"), "dynamodb": ("glue", "epoch")}
 _THEN = {
@@ -25,17 +24,19 @@ _THEN = {
 def epoch(
     name: Environment,
     source: Annotated[Literal["postgresql", "dynamodb"], typer.Argument(help="Whose history was cut.")],
+    *,
+    folder: Folder,
 ) -> None:
     """Raise an epoch in the environment's file, where changes of a source were lost.
 
     What is read after the deploy then wins over all that was read before. An epoch is never lowered.
     """
-    refuse_without_contract(read_contracts(CONTRACTS), source, "SOURCE")
+    refuse_without_contract(read_contracts(folder.contracts), source, "SOURCE")
     section, field = _SETTINGS[source]
-    now: int = attrgetter(f"{source}.{section}.{field}")(read_environment(name, CONFIG))
+    now: int = attrgetter(f"{source}.{section}.{field}")(read_environment(name, folder.config))
     if now >= MAX_EPOCH:
         raise UserError(f"{section}.{field}: found {now}, the highest there is")
-    path = CONFIG / f"{name}.yaml"
-    path.write_text(replace_value(path.read_text("utf-8"), (section, field), str(now + 1)), encoding="utf-8")
-    say(f"{path.relative_to(CONFIG.parent)}: {section}.{field} is {now + 1}, and was {now}")
-    say(f"Next: make deploy ENV={name}, and commit the file: no later deploy may lower it. {_THEN[source]}")
+    path = folder.config / f"{name}.yaml"
+    path.write_text(set_value(path.read_text("utf-8"), (section, field), str(now + 1)), encoding="utf-8")
+    say(f"{path.relative_to(folder.root)}: {section}.{field} is {now + 1}, and was {now}")
+    say(f"Next: headwater deploy --env {name}, and commit the file: no later deploy may lower it. {_THEN[source]}")

@@ -1,25 +1,25 @@
 """``headwater expire``: delete a table's past now, and not when it expires."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headwater.commands import lakes, sources
+from headwater.commands.options import Folder
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
 from headwater.contract.model import lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.lake.requests import expire_requests
 from headwater.lake.requests.protocol import Requests, Status
-from headwater.paths import CONTRACTS
 
 
 def expire(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")],
     environment: Annotated[str, ENVIRONMENT] = "",
     lake: Annotated[str, LAKE] = "",
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    *,
+    folder: Folder,
     endpoint: Annotated[str, ENDPOINT] = "",
     region: Annotated[str, REGION] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
@@ -29,8 +29,8 @@ def expire(
     Replaced files go, landing objects that are read, older versions in S3, and what its history knows of before. The
     rows stay. It cannot be undone. Ctrl-C only ends the watching; run the same command again to go on.
     """
-    contract = sources.contract_of(read_contracts(contracts), table)
-    place = lakes.of_option(environment, contracts, lake, endpoint, region)
+    contract = sources.contract_of(read_contracts(folder.contracts), table)
+    place = lakes.of_option(environment, folder, lake, endpoint, region)
     tables = [each.table for each in lake_tables([contract])]
     if not yes:
         typer.confirm(f"Delete the past of {' and '.join(tables)} for good?", abort=True)

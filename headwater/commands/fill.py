@@ -1,24 +1,24 @@
 """``headwater fill``: fill new columns of old rows from their unmapped fields."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headwater.commands import lakes
+from headwater.commands.options import Folder
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
 from headwater.lake.requests import fill_requests
 from headwater.lake.requests.protocol import Requests
 from headwater.lake.requests.protocol import withdraw as withdraw_request
-from headwater.paths import CONTRACTS
 
 
 def fill(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")],
     environment: Annotated[str, ENVIRONMENT] = "",
     lake: Annotated[str, LAKE] = "",
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    *,
+    folder: Folder,
     endpoint: Annotated[str, ENDPOINT] = "",
     region: Annotated[str, REGION] = "",
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the request back instead.")] = False,
@@ -28,7 +28,7 @@ def fill(
     It fills what the writer's contract of now names: columns that the contract gained, and values that did not fit
     before. A later change of a row wins. Ctrl-C only ends the watching.
     """
-    place = lakes.of_option(environment, contracts, lake, endpoint, region)
+    place = lakes.of_option(environment, folder, lake, endpoint, region)
     with s3_errors():
         requests = Requests(place.s3, place.uri, table)
         if withdraw:

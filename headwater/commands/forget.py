@@ -18,11 +18,13 @@ from rich.table import Table
 
 from headwater.commands import lakes, sources
 from headwater.commands.backfill import copies_folder
+from headwater.commands.options import Folder
 from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
 from headwater.contract.model import DYNAMODB, HISTORY_ENDING, Contract, lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.definitions.exports import EXPORTS
+from headwater.definitions.lake_content import read_content
 from headwater.environment.expiries import expiries
 from headwater.environment.model import Environment
 from headwater.environment.rules import read_environment
@@ -38,8 +40,7 @@ from headwater.lake.requests.forget_requests import Forgotten, key_values
 from headwater.lake.requests.protocol import Requests, Status
 from headwater.lake.sources import exports_left, table_copy
 from headwater.lake.sources.scanned_export import delete_export
-from headwater.order_database import absence
-from headwater.paths import CONFIG, CONTRACTS
+from headwater.postgresql import absence
 
 _SETTINGS = "local"
 """Whose settings say what expires where options name the lake."""
@@ -71,7 +72,8 @@ def forget(
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     endpoint: Annotated[str, ENDPOINT] = "",
     region: Annotated[str, REGION] = "",
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    *,
+    folder: Folder,
     receipt: Annotated[Path | None, typer.Option(help="Write the receipt into this file too, as JSON.")] = None,
     delete_exports: Annotated[
         bool, typer.Option("--delete-exports", help="Delete the exports, or the copies, of the table beside the lake.")
@@ -84,15 +86,16 @@ def forget(
 
     The command refuses while the source still has the row. Other tables with rows of the same person are asked for each
     by itself. Ctrl-C only ends the watching; run the same command again to go on. PostgreSQL is reached where the
-    options say; what they leave out, the file of --env says of an existing database.
+    options say; what they leave out, the environment says.
     """
-    described = read_contracts(contracts)
+    described = read_contracts(folder.contracts)
     contract = sources.contract_of(described, table)
+    in_charts = read_content(folder.database, folder.queries, described).shows(contract)
     texts = _texts(contract, key)
     key_values(contract, texts)
     place = lakes.of_option(
         environment,
-        contracts,
+        folder,
         lake,
         endpoint,
         region,
@@ -100,14 +103,14 @@ def forget(
         dynamodb_table=dynamodb_table or [],
         dynamodb_endpoint=dynamodb_endpoint,
     )
-    settings = read_environment(environment or _SETTINGS, CONFIG)
+    settings = read_environment(environment or _SETTINGS, folder.config)
     source: _Source
     if contract.source.database == DYNAMODB:
         called = place.tables.get(contract.table, contract.source.table)
         source = _Items(place.dynamodb, contract, called, settings.dynamodb.glue.epoch)
     else:
-        at = sources.address(place.environment, host, port, database, user, default_user=sources.ADMINISTRATOR)
-        source = _Rows(contract, sources.connector("", *at), settings.postgresql.connect.epoch)
+        connector = sources.connector("", host, port, database, user, of=place.database, as_owner=True)
+        source = _Rows(contract, connector, settings.postgresql.connect.epoch)
     texts = source.spelled(texts)
     if withdraw:
         with s3_errors():
@@ -137,7 +140,7 @@ def forget(
             for requests in [Requests(s3, uri, each.table)]
         ]
         answers = {of: watch(requests, id_, "steps", "rows and records", token) for of, requests, id_, token in asked}
-    written = _receipt(contract, settings, answers, described)
+    written = _receipt(contract, settings, answers, described, in_charts=in_charts)
     written["source"] = {"asked": source.name, "row_is_back": None}
     _write(receipt, written)
     _show(written)
@@ -326,7 +329,12 @@ def _tell_searched(s3: Any, lake: str, contract: Contract, exports: Sequence[str
 
 
 def _receipt(
-    contract: Contract, settings: Environment, answers: Mapping[str, Status | None], described: Sequence[Contract]
+    contract: Contract,
+    settings: Environment,
+    answers: Mapping[str, Status | None],
+    described: Sequence[Contract],
+    *,
+    in_charts: bool,
 ) -> dict[str, Any]:
     now = dt.datetime.now(dt.UTC)
     told = {table: dict(status.told) for table, status in answers.items() if status is not None}
@@ -338,7 +346,7 @@ def _receipt(
         "forgotten_at": now.isoformat(timespec="seconds"),
         "searched": told,
         "not_searched": [other.table for other in described if other.table != contract.table],
-        "elsewhere": [each.document(now) for each in expiries(settings, contract)],
+        "elsewhere": [each.document(now) for each in expiries(settings, contract, in_charts=in_charts)],
     }
 
 

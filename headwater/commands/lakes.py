@@ -12,14 +12,15 @@ import boto3
 
 from headwater.commands import accounts, environments, sources
 from headwater.commands.endless_comparison import Kept
+from headwater.commands.environment_database import EnvironmentDatabase
 from headwater.commands.writer_requests import s3_client
 from headwater.contract.masks import read_key
 from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.definitions.connectors import CaptureSettings, topic
-from headwater.environment.model import Environment
 from headwater.errors import UserError
 from headwater.lake.base.s3_uri import key_below, object_uri, split_uri
 from headwater.lake.sources.landing import Landing
+from headwater.lake_folder import LakeFolder
 from headwater.operations.connectors import lags
 from headwater.operations.database import Query
 from headwater.operations.deployed import Deployed
@@ -85,7 +86,7 @@ class NamedLake:
     @cached_property
     def dynamodb(self) -> Any:
         """boto3's client of DynamoDB. Raises UserError."""
-        return sources.dynamodb_client(self.dynamodb_endpoint, self.region)
+        return sources.dynamodb_client(self.dynamodb_endpoint, self.region, sources.session())
 
     @cached_property
     def mask_key(self) -> bytes | None:
@@ -93,8 +94,8 @@ class NamedLake:
         return sources.mask_key(self.mask_secret, self.region)
 
     @property
-    def environment(self) -> None:
-        """No environment."""
+    def database(self) -> None:
+        """No environment has a PostgreSQL database."""
         return None
 
     @property
@@ -122,14 +123,15 @@ class NamedLake:
 class DeployedLake:
     """The lake of an environment."""
 
-    def __init__(self, deployed: Deployed) -> None:
+    def __init__(self, deployed: Deployed, folder: LakeFolder) -> None:
         self._deployed = deployed
+        self._folder = folder
         self.tables = {table: names.table for table, names in deployed.key_value_names.items()}
 
     @property
-    def environment(self) -> Environment:
-        """The environment."""
-        return self._deployed.environment
+    def database(self) -> EnvironmentDatabase:
+        """The PostgreSQL database of the environment."""
+        return EnvironmentDatabase(self._deployed, self._folder)
 
     @property
     def uri(self) -> str:
@@ -138,7 +140,7 @@ class DeployedLake:
 
     def lake(self) -> Lake:
         """The lake, to be read with credentials as they are now. Raises UserError."""
-        session, endpoint = accounts.of(self._deployed.environment).session()
+        session, endpoint = accounts.of(self._deployed.environment, self._folder).session()
         return Lake(self.uri, _storage(session, endpoint, self._deployed.environment.region))
 
     @property
@@ -172,7 +174,7 @@ class DeployedLake:
         the lake is compared for ever."""
         of_dynamodb = contract.source.database == DYNAMODB
         take = partial(_streamed, UnreadRecords()) if of_dynamodb else partial(_landed, query)
-        return lambda: take(environments.as_now(self._deployed), contract)()
+        return lambda: take(environments.as_now(self._deployed, self._folder), contract)()
 
 
 def _streamed(unread: UnreadRecords, deployed: Deployed, contract: Contract) -> StreamedPosition:
@@ -215,7 +217,7 @@ def beside(uri: str, folder: str) -> str:
 
 def of_option(
     environment: str,
-    contracts: Path,
+    folder: LakeFolder,
     uri: str,
     endpoint: str,
     region: str,
@@ -243,10 +245,10 @@ def of_option(
         given = next((name for name, value in options.items() if value), None)
         if given is not None:
             raise UserError(f"--env: found {given}, too, expected one of them: an environment says it itself")
-        deployed = environments.deployed(environment, contracts)
+        deployed = environments.deployed(environment, folder)
         # An environment of the same name may be in the other account.
         deployed.find()
-        return DeployedLake(deployed)
+        return DeployedLake(deployed, folder)
     if not uri:
         raise UserError("--env: found neither an environment nor --lake, expected one of them")
     tables = sources.renamed_tables(dynamodb_table, of_database(described, DYNAMODB))

@@ -5,7 +5,6 @@ import re
 import sys
 import time
 from collections import deque
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,10 +12,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import environments
 from headwater.commands.environments import printable
-from headwater.commands.options import Observed
+from headwater.commands.options import Folder, Observed
 from headwater.errors import UserError
 from headwater.operations.part_logs import PARTS, Wanted, lines
-from headwater.paths import CONTRACTS
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _SINCE = re.compile(r"([0-9]+)([smhd])")
@@ -30,7 +28,8 @@ def logs(
     table: Annotated[str, typer.Option(help="Only a writer's events of this table.")] = "",
     text: Annotated[str, typer.Option(help="Only lines that contain this.")] = "",
     last: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 200,
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    *,
+    folder: Folder,
 ) -> None:
     """Print the log of a part, the oldest line first.
 
@@ -42,7 +41,7 @@ def logs(
         raise UserError(f"--since: found {since}, expected a number and s, m, h or d, such as 15m")
     wanted = Wanted(time.time() - int(found[1]) * _UNITS[found[2]], errors, table, text)
     try:
-        newest = deque(lines(environments.deployed(environment, contracts), part, wanted), last)
+        newest = deque(lines(environments.deployed(environment, folder), part, wanted), last)
     except (BotoCoreError, ClientError) as error:
         raise UserError(
             f"the log of {part}: found {error}, expected lines: see that it is deployed, and that these credentials "

@@ -4,12 +4,22 @@ from typing import Annotated
 
 import typer
 
+from headwater.lake_folder import LakeFolder
+
+Folder = Annotated[
+    LakeFolder,
+    typer.Option(
+        "--folder",
+        metavar="DIR",
+        parser=LakeFolder.find,
+        default_factory=str,
+        show_default="the current folder, or the nearest above it",
+        help="The lake folder.",
+    ),
+]
+"""The lake folder: the one that --folder names, or the one that the current folder is in."""
 Environment = Annotated[str, typer.Option("--env", metavar="ENV", help="The environment: dev, stage, prod or local.")]
 """An environment that has a file in ``config/``."""
-Synthesized = Annotated[
-    str, typer.Option("--env", metavar="ENV", help="The environment: dev, stage, prod or local, as last synthesized.")
-]
-"""An environment whose stacks were synthesized."""
 Observed = Annotated[
     str, typer.Option("--env", metavar="ENV", help="The environment; by default the one on this machine.")
 ]

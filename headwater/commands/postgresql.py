@@ -2,26 +2,52 @@
 
 import os
 import re
+import socket
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import psycopg
 import typer
 
 from headwater.errors import UserError
-from headwater.order_database.trust_advice import trust_advice
+from headwater.postgresql.trust_advice import trust_advice
 
 PASSWORD_VARIABLE = "HEADWATER_DB_PASSWORD"  # noqa: S105 - its name
 # Who asks what is at work is told; who waits for a server that is gone is told within a minute or two.
 _ALWAYS = {
     "application_name": "headwater",
+    # Whatever PGCLIENTENCODING says: statements are sent as UTF-8.
+    "client_encoding": "UTF8",
     "connect_timeout": 10,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
+_UNREACHED = re.compile(
+    r"failed to resolve host|Connection refused|timeout expired|timed out|unreachable|No route to host"
+)
 _REFUSED = re.compile(r"authentication failed|role \".*\" (does not exist|is not permitted to log in)")
+
+
+@dataclass(frozen=True)
+class Login:
+    """How a command connects to PostgreSQL, and what its errors say then."""
+
+    parts: Mapping[str, object]
+    """libpq's parameters, without the password."""
+    password: str = field(repr=False)
+    password_from: str = PASSWORD_VARIABLE
+    """What holds the password."""
+    authority: str = ""
+    """The certificate, as PEM, of the authority that has to have signed the server's; "" if libpq's settings say it."""
+    way: str | None = None
+    """Another host, such as a tunnel's end, that leads to the server; its certificate has the name in ``parts``."""
+    where_unreached: str = ""
+    """What to do if no server answers."""
 
 
 class CredentialsRefused(UserError):
@@ -43,14 +69,14 @@ def database_password(user: str) -> str:
     return asked_password(PASSWORD_VARIABLE, f"Password of {user}")
 
 
-def connected(
-    parts: Mapping[str, object], password: str, *, where_refused: str = "", where_missing: str = ""
-) -> psycopg.Connection:
-    """A connection by libpq's ``parts``. Raises UserError where there is none, which says ``where_missing`` where the
-    server has no such database, and ``CredentialsRefused``, which says ``where_refused``, where it refuses user or
-    password."""
+def connected(login: Login, *, where_refused: str = "", where_missing: str = "") -> psycopg.Connection:
+    """A connection. Raises UserError where there is none, which says ``where_missing`` where the server has no such
+    database, and ``CredentialsRefused``, which says ``where_refused``, where it refuses user or password."""
+    parts = login.parts
     try:
-        return psycopg.connect(**{**_ALWAYS, **parts, "password": password}, autocommit=True)  # type: ignore[arg-type]
+        with _trust(login.authority) as trust:
+            options = {**_ALWAYS, **parts, **_addresses(login), **trust, "password": login.password}
+            return psycopg.connect(**options, autocommit=True)  # type: ignore[arg-type]
     except psycopg.OperationalError as error:
         message = str(error).strip()
         refused = _REFUSED.search(message) is not None
@@ -58,9 +84,39 @@ def connected(
             advice = f" {where_refused}"
         elif f'database "{parts.get("dbname")}" does not exist' in message:
             advice = where_missing and f" {where_missing}"
+        elif login.where_unreached and _UNREACHED.search(message):
+            advice = f" {login.where_unreached}"
         else:
             advice = trust_advice(message)
+        at = f"{login.way or parts.get('host')}:{parts.get('port', 5432)}"
         raise (CredentialsRefused if refused else UserError)(
-            f"Cannot connect to the database {parts.get('dbname')} of PostgreSQL at {parts.get('host')}:"
-            f"{parts.get('port', 5432)} as {parts.get('user')}: {message}. Check these and {PASSWORD_VARIABLE}.{advice}"
+            f"Cannot connect to the database {parts.get('dbname')} of PostgreSQL at {at} as {parts.get('user')}: "
+            f"{message}. Check these and {login.password_from}.{advice}"
         ) from None
+
+
+def _addresses(login: Login) -> dict[str, str]:
+    """The parameters by which libpq takes another way to the server, as its name resolves now. Raises UserError."""
+    if login.way is None:
+        return {}
+    try:
+        found = socket.getaddrinfo(login.way, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UserError(
+            f"--host: found {login.way}, whose address is not known ({error}), expected a host name or an address"
+        ) from None
+    addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
+    # libpq tries one after the other.
+    return {"host": ",".join([str(login.parts["host"])] * len(addresses)), "hostaddr": ",".join(addresses)}
+
+
+@contextmanager
+def _trust(authority: str) -> Iterator[dict[str, str]]:
+    """The parameter that has libpq trust an authority. libpq reads the file while it connects, and not later."""
+    if not authority:
+        yield {}
+        return
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".pem") as file:
+        file.write(authority)
+        file.flush()
+        yield {"sslrootcert": file.name}

@@ -5,7 +5,6 @@ import sys
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from headwater.commands import lakes
 from headwater.commands.lakes import AnyLake
+from headwater.commands.options import Folder
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
 from headwater.errors import UserError
@@ -22,13 +22,11 @@ from headwater.lake.base.quarantine import BadEntry, Quarantine, QuarantineObjec
 from headwater.lake.requests import replay_requests
 from headwater.lake.requests.protocol import Requests
 from headwater.lake.requests.replay_requests import Choice
-from headwater.paths import CONTRACTS
 
 app = typer.Typer(help="The records that could not be decoded: list, show, replay, drop.", no_args_is_help=True)
 
 EnvironmentName = Annotated[str, ENVIRONMENT]
 LakeUri = Annotated[str, LAKE]
-Contracts = Annotated[Path, typer.Option(help="Folder of the contracts.")]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")]
 Objects = Annotated[
     list[str] | None, typer.Argument(metavar="OBJECT", help="Objects as they are listed; without any, all.")
@@ -48,13 +46,14 @@ def list_(
     environment: EnvironmentName = "",
     lake: LakeUri = "",
     uri: QuarantineUri = "",
-    contracts: Contracts = CONTRACTS,
+    *,
+    folder: Folder,
     endpoint: Endpoint = "",
     region: Region = "",
     as_json: AsJson = False,
 ) -> None:
     """List the objects of bad records: when each was stored, how many records it has, and why."""
-    place = lakes.of_option(environment, contracts, lake, endpoint, region)
+    place = lakes.of_option(environment, folder, lake, endpoint, region)
     with s3_errors():
         s3, where = place.s3, _folder(place, uri)
         listed = [
@@ -79,13 +78,14 @@ def show(
     environment: EnvironmentName = "",
     lake: LakeUri = "",
     uri: QuarantineUri = "",
-    contracts: Contracts = CONTRACTS,
+    *,
+    folder: Folder,
     endpoint: Endpoint = "",
     region: Region = "",
     as_json: AsJson = False,
 ) -> None:
     """Show bad records: the reason, where the record was, its key, and what it says."""
-    place = lakes.of_option(environment, contracts, lake, endpoint, region)
+    place = lakes.of_option(environment, folder, lake, endpoint, region)
     with s3_errors():
         aside = _quarantine(place, uri, table)
         shown = [
@@ -114,7 +114,8 @@ def replay(
     environment: EnvironmentName = "",
     lake: LakeUri = "",
     uri: QuarantineUri = "",
-    contracts: Contracts = CONTRACTS,
+    *,
+    folder: Folder,
     endpoint: Endpoint = "",
     region: Region = "",
 ) -> None:
@@ -123,7 +124,7 @@ def replay(
     What fits is committed, ordered as of when it was read: a later change of the row wins. What does not fit stays in
     quarantine with its new reason. Ctrl-C only ends the watching. The status is 1 where records stay.
     """
-    place = lakes.of_option(environment, contracts, lake, endpoint, region)
+    place = lakes.of_option(environment, folder, lake, endpoint, region)
     with s3_errors():
         aside = _quarantine(place, uri, table)
         requests = Requests(place.s3, place.uri, table)
@@ -151,12 +152,13 @@ def drop(
     environment: EnvironmentName = "",
     lake: LakeUri = "",
     uri: QuarantineUri = "",
-    contracts: Contracts = CONTRACTS,
+    *,
+    folder: Folder,
     endpoint: Endpoint = "",
     region: Region = "",
 ) -> None:
     """Delete objects of bad records. What they say is then nowhere but in the source."""
-    place = lakes.of_option(environment, contracts, lake, endpoint, region)
+    place = lakes.of_option(environment, folder, lake, endpoint, region)
     with s3_errors():
         aside = _quarantine(place, uri, table)
         chosen = _named(aside, table, objects or [])

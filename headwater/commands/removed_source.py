@@ -10,47 +10,46 @@ from botocore.exceptions import BotoCoreError, ClientError, WaiterError
 
 from headwater.commands.accounts import Account
 from headwater.console import say
-from headwater.contract.model import of_database
-from headwater.contract.reading import read_contracts
-from headwater.environment.account import refuse_another
+from headwater.contract.model import Contract, of_database
+from headwater.environment.account import refuse_another, refuse_another_lake
 from headwater.environment.model import SOURCE_NAMES, Environment
 from headwater.environment.protection import described_stacks
 from headwater.environment.source_stacks import SOURCES_OUTPUT, STACKS, divided, left_over
 from headwater.errors import UserError
-from headwater.paths import CONTRACTS
 from headwater.review.replacements import Specification
 
 # CloudFormation gives a custom resource an hour.
 _PATIENCE_SECONDS = 3600
 
 
-def delete_stacks(environment: Environment, account: Account, source: str) -> None:
+def delete_stacks(
+    environment: Environment, account: Account, contracts: Sequence[Contract], source: str, lake: str
+) -> None:
     """Delete the stacks that only ``source`` needs, one after the other, and name those that stay.
 
     Raises UserError if the credentials are of another account, or CloudFormation does not delete a stack. Also if
     something needs the source: a contract, the deployed lake, or a protected stack.
     """
     with _answered(environment):
-        there = _stacks(environment, account)
-    described = of_database(read_contracts(CONTRACTS), source)
+        there = _stacks(environment, account, lake)
+    described = of_database(contracts, source)
     if described:
         raise UserError(
-            f"{CONTRACTS}: found {', '.join(contract.table for contract in described)} of {SOURCE_NAMES[source]}, "
-            f"expected none: remove these contracts, and run `make deploy ENV={environment.name}` first"
+            f"contracts/: found {', '.join(contract.table for contract in described)} of {SOURCE_NAMES[source]}, "
+            f"expected none: remove these contracts, and run `headwater deploy --env {environment.name}` first"
         )
     _refuse_deployed(environment, there, source)
     with _answered(environment):
         _delete(environment, there, source, account.client("cloudformation"))
 
 
-def refuse_left_over(environment: Environment, account: Account) -> None:
+def refuse_left_over(environment: Environment, account: Account, contracts: Sequence[Contract], lake: str) -> None:
     """Raise UserError if stacks of a source without a contract are there, or the credentials are of another account.
 
     The app lacks such stacks, and the lake's stack cannot be deleted while they import from it.
     """
-    contracts = read_contracts(CONTRACTS)
     with _answered(environment):
-        there = _stacks(environment, account)
+        there = _stacks(environment, account, lake)
     for source in STACKS:
         if of_database(contracts, source):
             continue
@@ -60,7 +59,7 @@ def refuse_left_over(environment: Environment, account: Account) -> None:
             raise UserError(
                 f"found {', '.join(prefix + part for part in deleted)} of {SOURCE_NAMES[source]}, expected none, "
                 "because no contract of it is left. Nothing was deleted. Delete these stacks first: "
-                f".venv/bin/headwater destroy --env {environment.name} --source {source}"
+                f"headwater destroy --env {environment.name} --source {source}"
             )
 
 
@@ -77,22 +76,23 @@ def _answered(environment: Environment) -> Iterator[None]:
     except (BotoCoreError, ClientError) as error:
         raise UserError(
             f"CloudFormation in {environment.region}: found {error}, expected it to delete the stacks: use credentials "
-            f"that may, and if another stack is named, run `make deploy ENV={environment.name}` first"
+            f"that may, and if another stack is named, run `headwater deploy --env {environment.name}` first"
         ) from None
 
 
-def _stacks(environment: Environment, account: Account) -> dict[str, Any]:
+def _stacks(environment: Environment, account: Account, lake: str) -> dict[str, Any]:
     """The environment's stacks as CloudFormation describes them, by their names within the environment. Raises
-    UserError if the credentials are of another account."""
+    UserError if the credentials are of another account, or the stacks of another lake."""
     refuse_another(environment, account.client("sts").get_caller_identity()["Account"])
     prefix = f"{environment.prefix}-"
     there = described_stacks(account.client("cloudformation"))
+    refuse_another_lake(environment, there, lake)
     return {name.removeprefix(prefix): stack for name, stack in there.items() if name.startswith(prefix)}
 
 
 def _refuse_deployed(environment: Environment, there: Mapping[str, Any], source: str) -> None:
     """Raise UserError if the lake was last deployed with contracts of the source: its pipeline is alive, although this
-    checkout lacks its contracts."""
+    lake folder lacks its contracts."""
     if "lake" not in there:
         return
     outputs = {output["OutputKey"]: output["OutputValue"] for output in there["lake"].get("Outputs", ())}
@@ -102,7 +102,7 @@ def _refuse_deployed(environment: Environment, there: Mapping[str, Any], source:
         raise UserError(
             f"{environment.prefix}-lake: found the output {SOURCES_OUTPUT} {deployed!r}, expected it without "
             f"{source}. Nothing was deleted. If the source's contracts were removed on purpose, run "
-            f"`make deploy ENV={environment.name}` first, then this again"
+            f"`headwater deploy --env {environment.name}` first, then this again"
         )
 
 

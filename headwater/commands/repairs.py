@@ -15,8 +15,8 @@ from headwater.commands.writer_requests import s3_errors
 from headwater.console import say
 from headwater.contract.model import Contract
 from headwater.errors import UserError
-from headwater.order_database import conditions
-from headwater.order_database.conditions import NOT_IN_A_CONDITION
+from headwater.postgresql import conditions
+from headwater.postgresql.conditions import NOT_IN_A_CONDITION
 from headwater.verify.watch import EXTRA, Difference
 
 

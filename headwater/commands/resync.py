@@ -1,7 +1,6 @@
 """``headwater resync``: read tables again while their changes go on."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import psycopg
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from headwater.commands import lakes, sources
 from headwater.commands.backfill import load
+from headwater.commands.options import Folder
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, REGION, s3_errors
 from headwater.console import say
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
@@ -19,9 +19,8 @@ from headwater.definitions.exports import EXPORTS
 from headwater.errors import UserError
 from headwater.lake.decoding.left_out import LeftOut
 from headwater.lake.sources import scanned_export
-from headwater.order_database import administration, conditions
-from headwater.order_database.conditions import Condition
-from headwater.paths import CONTRACTS
+from headwater.postgresql import administration, conditions
+from headwater.postgresql.conditions import Condition
 
 
 def resync(
@@ -44,15 +43,16 @@ def resync(
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     endpoint: Annotated[str, ENDPOINT] = "",
     region: Annotated[str, REGION] = "",
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    *,
+    folder: Folder,
 ) -> None:
     """Have tables read again beside their changes, so that the lake is as the source.
 
     Rows that were lost or spoiled come back, and those that the source no longer has go. No table stops for it.
     PostgreSQL's tables are read by the source connector, DynamoDB's by this command. PostgreSQL is reached where the
-    options say; what they leave out, the file of --env says of an existing database.
+    options say; what they leave out, the environment says.
     """
-    described = read_contracts(contracts)
+    described = read_contracts(folder.contracts)
     chosen = _chosen(described, tables or [], all_)
     if where and len(chosen) != 1:
         raise UserError(f"--where: found {len(chosen)} tables, expected one")
@@ -62,7 +62,7 @@ def resync(
     if keyed or environment:
         place = lakes.of_option(
             environment,
-            contracts,
+            folder,
             lake,
             endpoint,
             region,
@@ -71,9 +71,8 @@ def resync(
             dynamodb_endpoint=dynamodb_endpoint,
         )
     if relational:
-        settings = place.environment if place is not None else None
-        at = sources.address(settings, host, port, database, user, default_user=sources.ADMINISTRATOR)
-        with sources.connect("", *at) as connection:
+        of = place.database if place is not None else None
+        with sources.connect("", host, port, database, user, of=of, as_owner=True) as connection:
             condition = conditions.by_user(connection, relational[0], where) if where else None
             read_by_connector(connection, relational, condition)
         say("headwater verify tells when the lake is as the source.")

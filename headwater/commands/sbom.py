@@ -5,16 +5,18 @@ from typing import Annotated
 
 import typer
 
+from headwater.commands.options import Folder
 from headwater.console import say
 from headwater.packaging import sbom as document
 from headwater.packaging import shipped
-from headwater.paths import BUILD
-
-SBOM = BUILD / "sbom.cdx.json"
 
 
 def sbom(
-    output: Annotated[Path, typer.Option(help="The file to write.")] = SBOM,
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write.", show_default="build/sbom.cdx.json in the lake folder")
+    ] = None,
+    *,
+    folder: Folder,
 ) -> None:
     """Write what a deployment uploads of others' releases as a CycloneDX 1.6 document.
 
@@ -22,5 +24,7 @@ def sbom(
     environment. It needs what `make assets` makes.
     """
     releases = shipped.releases()
+    output = output or folder.build / "sbom.cdx.json"
+    output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(document.render(releases, shipped.shaded()), encoding="utf-8")
     say(f"wrote {output}: {len(releases)} releases")

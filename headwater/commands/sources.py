@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import boto3
 import psycopg
@@ -10,11 +10,12 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from psycopg.conninfo import conninfo_to_dict
 
-from headwater.commands.postgresql import PASSWORD_VARIABLE, connected, database_password
+from headwater.commands.environment_database import EnvironmentDatabase
+from headwater.commands.postgresql import PASSWORD_VARIABLE, Login, connected, database_password
 from headwater.contract.masks import read_key
 from headwater.contract.model import Contract, of_database
-from headwater.definitions.order_database import CDC_ROLE, READER_ROLE
-from headwater.environment.model import SOURCE_NAMES, Environment, ExistingDatabase
+from headwater.definitions.source_database import CDC_ROLE, OWNER_ROLE, READER_ROLE
+from headwater.environment.model import SOURCE_NAMES
 from headwater.errors import UserError
 from headwater.verify.postgresql_errors import told
 
@@ -24,25 +25,32 @@ ADMINISTRATOR = "postgres"
 DatabaseUrl = Annotated[
     str, typer.Option(help="PostgreSQL connection string without the password; replaces the next four.")
 ]
-_EXISTING = "that of ENV's existing database, or"
-Host = Annotated[str | None, typer.Option(help="The database's host.", show_default=f"{_EXISTING} localhost")]
-Port = Annotated[
-    int | None, typer.Option(help="The database's port.", min=1, max=65535, show_default=f"{_EXISTING} 5432")
+_OF_ENV = "that of ENV's database, or"
+Host = Annotated[
+    str | None,
+    typer.Option(
+        help="The database's host; of ENV's database another way to it, such as a tunnel.",
+        show_default=f"{_OF_ENV} localhost",
+    ),
 ]
-Database = Annotated[str | None, typer.Option(help="The database's name.", show_default=f"{_EXISTING} northwind")]
+Port = Annotated[
+    int | None, typer.Option(help="The database's port.", min=1, max=65535, show_default=f"{_OF_ENV} 5432")
+]
+Database = Annotated[str | None, typer.Option(help="The database's name.", show_default="that of ENV's database")]
+_PASSWORD = f"{PASSWORD_VARIABLE}, ENV's secret of the role, or a prompt gives the password."
 User = Annotated[
     str | None,
     typer.Option(
-        help="A role that may read the tables.",
+        help=f"A role that may read the tables; {_PASSWORD}",
         show_default=f"{CDC_ROLE} of ENV's existing database, or {READER_ROLE}",
     ),
 ]
 Administrator = Annotated[
     str | None,
     typer.Option(
-        help=f"A role that may read the tables and ask the source connector; {PASSWORD_VARIABLE} or a prompt gives "
-        "the password.",
-        show_default=f"{CDC_ROLE} of ENV's existing database, or {ADMINISTRATOR}",
+        help=f"A role that may read the tables and ask the source connector; {_PASSWORD}",
+        show_default=f"{CDC_ROLE} of ENV's existing database, {OWNER_ROLE} of one that the deployment has made, or "
+        f"{ADMINISTRATOR}",
     ),
 ]
 DynamodbTable = Annotated[
@@ -78,56 +86,63 @@ def contract_of(described: Sequence[Contract], table: str, option: str = "TABLE"
     return known[table]
 
 
-class Address(NamedTuple):
-    """Where a PostgreSQL database is, and who connects."""
-
-    host: str
-    port: int
-    database: str
-    user: str
-
-
-def address(
-    settings: Environment | None,
-    host: str | None,
-    port: int | None,
-    database: str | None,
-    user: str | None,
+def connect(
+    url: str,
+    host: str | None = None,
+    port: int | None = None,
+    database: str | None = None,
+    user: str | None = None,
     *,
-    default_user: str = READER_ROLE,
-) -> Address:
-    """The address of the options; of those that are not given, the one of the environment's existing database and the
-    source connector's role, or else that of a database on this machine and ``default_user``."""
-    known = Address("localhost", 5432, "northwind", default_user)
-    if settings is not None and isinstance(settings.database, ExistingDatabase):
-        known = Address(settings.database.host, settings.database.port, settings.database.name, CDC_ROLE)
-    options = {"host": host, "port": port, "database": database, "user": user}
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    return known._replace(**given)
-
-
-def connect(url: str, host: str, port: int, database: str, user: str, *, where_refused: str = "") -> psycopg.Connection:
+    of: EnvironmentDatabase | None = None,
+    as_owner: bool = False,
+    where_refused: str = "",
+) -> psycopg.Connection:
     """Connect to the PostgreSQL of the options. Raises UserError where that is not possible; it says ``where_refused``
     where the server does not know the user by this password."""
-    return connector(url, host, port, database, user, where_refused=where_refused)()
+    return connector(url, host, port, database, user, of=of, as_owner=as_owner, where_refused=where_refused)()
 
 
 def connector(
-    url: str, host: str, port: int, database: str, user: str, *, where_refused: str = ""
+    url: str,
+    host: str | None = None,
+    port: int | None = None,
+    database: str | None = None,
+    user: str | None = None,
+    *,
+    of: EnvironmentDatabase | None = None,
+    as_owner: bool = False,
+    where_refused: str = "",
 ) -> Callable[[], psycopg.Connection]:
-    """What connects to the PostgreSQL of the options whenever it is called, by the password that is asked for now. Both
-    raise UserError where they cannot, ``CredentialsRefused`` where the server refuses user or password."""
+    """Return what connects to PostgreSQL whenever it is called, by the password that is found or asked for now.
+
+    ``url`` says everything, if there is one. What the other options leave out says ``of``, an environment's database,
+    or without one this machine's. ``as_owner``: by default the user is one who may write, too. Both raise UserError
+    where they cannot, ``CredentialsRefused`` where the server refuses user or password.
+    """
+    if url:
+        login = _by_url(url)
+    elif of is not None:
+        login = of.login(host, port, database, user, as_owner=as_owner)
+    elif not database:
+        raise UserError("--database: found nothing, expected the database's name")
+    else:
+        name = user or (ADMINISTRATOR if as_owner else READER_ROLE)
+        parts = {"host": host or "localhost", "port": port or 5432, "dbname": database, "user": name}
+        login = Login(parts, database_password(name))
+    return partial(connected, login, where_refused=where_refused)
+
+
+def _by_url(url: str) -> Login:
     try:
-        parts = conninfo_to_dict(url) if url else {"host": host, "port": port, "dbname": database, "user": user}
+        parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
-        raise UserError(f"--database-url: {error}; expected e.g. postgresql://user@host:5432/northwind.") from None
+        raise UserError(f"--database-url: {error}; expected e.g. postgresql://user@host:5432/shop.") from None
     if "password" in parts:
         raise UserError(
             f"--database-url: found a password, which other users of this machine could see: put it into "
             f"{PASSWORD_VARIABLE}, or leave it out to be asked."
         )
-    password = database_password(str(parts.get("user", "the database user")))
-    return partial(connected, parts, password, where_refused=where_refused)
+    return Login(parts, database_password(str(parts.get("user", "the database user"))))
 
 
 def first_value(connection: psycopg.Connection, query: str) -> str:
@@ -154,9 +169,8 @@ def renamed_tables(options: Sequence[str], contracts: Sequence[Contract]) -> Map
     return tables
 
 
-def dynamodb_client(endpoint: str, region: str) -> Any:
+def dynamodb_client(endpoint: str, region: str, configured: boto3.Session) -> Any:
     """boto3's client for the DynamoDB of the options. Raises UserError where they cannot be used."""
-    configured = session()
     try:
         return configured.client(
             "dynamodb", region_name=region or configured.region_name or DEFAULT_REGION, endpoint_url=endpoint or None
@@ -167,10 +181,11 @@ def dynamodb_client(endpoint: str, region: str) -> Any:
         ) from None
 
 
-def kinesis_client(region: str) -> Any:
+def kinesis_client(endpoint: str, region: str, configured: boto3.Session) -> Any:
     """boto3's client for Kinesis."""
-    configured = session()
-    return configured.client("kinesis", region_name=region or configured.region_name or DEFAULT_REGION)
+    return configured.client(
+        "kinesis", region_name=region or configured.region_name or DEFAULT_REGION, endpoint_url=endpoint or None
+    )
 
 
 def mask_key(secret: str, region: str) -> bytes | None:

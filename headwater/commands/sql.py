@@ -2,19 +2,19 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater.commands import sources
-from headwater.commands.lakes import lake_at
+from headwater.commands import lakes, sources
+from headwater.commands.options import Folder
+from headwater.commands.writer_requests import ENVIRONMENT
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
-from headwater.paths import CONTRACTS
 from headwater.queries import Answer, LakeQueries
+from headwater.verify import Lake
 
 _SHOWN = 200
 
@@ -27,8 +27,12 @@ def sql(
             "what there is to ask."
         ),
     ] = "",
-    lake: Annotated[str, typer.Option(help="Where the lake's tables lie: s3://bucket/prefix, or a folder.")] = "",
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    environment: Annotated[str, ENVIRONMENT] = "",
+    lake: Annotated[
+        str, typer.Option(help="Without --env: where the lake's tables lie, s3://bucket/prefix, or a folder.")
+    ] = "",
+    *,
+    folder: Folder,
     endpoint: Annotated[str, typer.Option(help="Address of an S3 API that is not AWS's.")] = "",
     region: sources.Region = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print all rows, as JSON.")] = False,
@@ -39,15 +43,16 @@ def sql(
     an error, such as at a division by zero, it may go on. Tables that the query names are read whole. A query reaches
     no file, no address and no extension.
     """
-    with LakeQueries(read_contracts(contracts), lake_at(lake, endpoint, region)) as queries:
-        if not query:
+    contracts = read_contracts(folder.contracts)
+    if not query:
+        with LakeQueries(contracts, Lake("", {})) as queries:
             sys.stdout.write("\n".join([*queries.names, *(f"EXECUTE {name}" for name in queries.statements)]) + "\n")
-            return
-        if not lake:
-            raise UserError("--lake: found none, expected s3://bucket/prefix, or a folder")
+        return
+    place = lakes.of_option(environment, folder, lake, endpoint, region)
+    with LakeQueries(contracts, place.lake()) as queries:
         answer = queries.answer(sys.stdin.read() if query == "-" else query)
         for table in sorted(queries.without_rows):
-            Console(stderr=True).print(f"{table} has no rows below {lake}, or was never written there", style="yellow")
+            Console(stderr=True).print(f"{table} has no rows below {place.uri}, or was never written", style="yellow")
     if as_json and len(set(answer.columns)) < len(answer.columns):
         raise UserError(f"--json: found {', '.join(answer.columns)}, expected columns of different names")
     if as_json:

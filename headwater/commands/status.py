@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,12 +16,11 @@ from rich.table import Column, Table
 
 from headwater.commands import environments, sources
 from headwater.commands.environments import printable
-from headwater.commands.options import Observed
+from headwater.commands.options import Folder, Observed
 from headwater.contract.model import POSTGRESQL
 from headwater.operations.database import through_data_api
 from headwater.operations.observation import observe
 from headwater.operations.state import UNASKED, UNWRITTEN, WELL, WRONG, Part, Problem, State
-from headwater.paths import CONTRACTS
 
 STATUSES = {WELL: 0, WRONG: 1, UNASKED: 3, UNWRITTEN: 4}
 """The command's status by the environment's state; 2 is that of a wrong argument."""
@@ -33,7 +31,8 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 def status(
     environment: Observed = "local",
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    *,
+    folder: Folder,
     database_url: Annotated[
         str,
         typer.Option(
@@ -50,13 +49,13 @@ def status(
     could not be asked, and 4 if nothing was found wrong, but a table has no commit yet and its source has rows, or may
     have.
     """
-    deployed = environments.deployed(environment, contracts)
+    deployed = environments.deployed(environment, folder)
     if database_url:
         sources.refuse_without_contract(deployed.contracts, POSTGRESQL, "--database-url")
     with ExitStack() as opened:
         query = through_data_api(deployed)
         if database_url:
-            connection = opened.enter_context(sources.connect(database_url, "", 0, "", ""))
+            connection = opened.enter_context(sources.connect(database_url))
             query = partial(sources.first_value, connection)
         state = observe(deployed, query)
     if as_json:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import psycopg
@@ -21,13 +20,13 @@ from rich.table import Table
 from headwater.commands import lakes, sources
 from headwater.commands.endless_comparison import EndlessComparison
 from headwater.commands.lakes import AnyLake
+from headwater.commands.options import Folder
 from headwater.commands.repairs import ItemRepairs, Repairs, RowRepairs
 from headwater.commands.writer_requests import ENVIRONMENT, s3_errors
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.operations.positions import SINK_SECONDS
-from headwater.paths import CONTRACTS
 from headwater.verify import (
     DynamoDbSource,
     PostgresqlSource,
@@ -44,7 +43,8 @@ from headwater.verify.watch import Difference, TableWatch
 def verify(
     environment: Annotated[str, ENVIRONMENT] = "",
     lake: Annotated[str, typer.Option(help="Where the lake's tables lie: s3://bucket/prefix, or a folder.")] = "",
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    *,
+    folder: Folder,
     database_url: sources.DatabaseUrl = "",
     host: sources.Host = None,
     port: sources.Port = None,
@@ -87,11 +87,12 @@ def verify(
     """Compare every contract's source with its lake table; the status is 1 where they differ, and while the lake holds
     rows whose values do not fit their columns.
 
-    PostgreSQL's password comes from HEADWATER_DB_PASSWORD or a prompt. Let the pipelines drain first: a change that has
-    not reached the lake counts as missing, extra or different. With --watch it is waited for. With --repair, the user
-    must be one who may write into PostgreSQL's capture.signal.
+    PostgreSQL's password comes from HEADWATER_DB_PASSWORD, ENV's secret of the role, or a prompt. Let the pipelines
+    drain first: a change that has not reached the lake counts as missing, extra or different. With --watch it is waited
+    for. With --repair, the user must be one who may write into PostgreSQL's capture.signal: by default the one of
+    `headwater resync`.
     """
-    described = read_contracts(contracts)
+    described = read_contracts(folder.contracts)
     if repair and as_json:
         raise UserError("--repair: found --json, expected one of them")
     if watch and as_json:
@@ -100,7 +101,7 @@ def verify(
         raise UserError(f"{'--once' if once else '--landing'}: found no --watch, expected it")
     place = lakes.of_option(
         environment,
-        contracts,
+        folder,
         lake,
         endpoint,
         region,
@@ -112,10 +113,10 @@ def verify(
         sink_seconds=sink_seconds,
     )
     relational, keyed = of_database(described, POSTGRESQL), of_database(described, DYNAMODB)
-    queries = load_queries(described, contracts)
+    queries = load_queries(described, folder.contracts)
     with ExitStack() as opened:
-        at = sources.address(place.environment, host, port, database, user)
-        postgresql = _Postgresql(partial(sources.connector, database_url, *at))
+        connector = partial(sources.connector, database_url, host, port, database, user, of=place.database)
+        postgresql = _Postgresql(partial(connector, as_owner=repair))
         opened.callback(postgresql.close)
         pace, paces = Pace(), dict[str, Pace]()
 

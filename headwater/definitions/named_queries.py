@@ -13,13 +13,6 @@ from headwater.contract.model import Contract
 from headwater.definitions.history_queries import as_of_sql
 from headwater.definitions.published_view import published_view_name, qualified
 
-ORDERS = "orders"
-"""The table whose contract describes the orders of the sample database."""
-_ITEM = "items[position]"
-_REVENUE = f"{_ITEM}.quantity * {_ITEM}.unit_price * (1 - {_ITEM}.discount)"
-# The filter is for empty lists: sequence(1, 0) counts down.
-_POSITIONS = "filter(sequence(1, cardinality(items)), position -> position BETWEEN 1 AND cardinality(items))"
-
 
 @dataclass(frozen=True)
 class NamedQuery:
@@ -63,39 +56,7 @@ def named_queries(contracts: Sequence[Contract], database: str) -> list[NamedQue
             _each(contracts, lambda contract: _stored_twice(contract, database)),
         ),
     ]
-    orders = next((contract for contract in contracts if contract.table == ORDERS), None)
-    if orders is not None:
-        queries += [
-            NamedQuery(
-                "revenue-by-customer",
-                "Revenue by customer, the largest first: quantity × unit price × (1 − discount).",
-                f"{revenue_sql(_published(orders, database))}\nORDER BY revenue DESC",
-            ),
-            NamedQuery(
-                "order-items",
-                "A row for each item of each order, with its revenue: quantity × unit price × (1 − discount).",
-                _items(orders, database),
-            ),
-            NamedQuery(
-                "revenue-by-month",
-                "Revenue by customer and month of the order, the newest month first.",
-                _revenue_by_month(orders, database),
-            ),
-        ]
     return [*queries, *(_yesterday(contract, database) for contract in contracts if contract.history is not None)]
-
-
-def _items(orders: Contract, database: str) -> str:
-    return f"""SELECT
-  order_id,
-  order_date,
-  customer.customer_id AS customer_id,
-  {_ITEM}.product_id AS product_id,
-  {_ITEM}.quantity AS quantity,
-  {_ITEM}.unit_price AS unit_price,
-  {_ITEM}.discount AS discount,
-  {_REVENUE} AS revenue
-{_of_items(_published(orders, database))}"""
 
 
 def _published(contract: Contract, database: str) -> str:
@@ -107,48 +68,12 @@ def _table(contract: Contract, database: str) -> str:
     return qualified(database, contract.table)
 
 
-def _of_items(orders: str) -> str:
-    """FROM what a query has ``_ITEM``, of the table or view that has the orders."""
-    return f"""FROM {orders}
-CROSS JOIN UNNEST({_POSITIONS}) AS item (position)"""
-
-
-def _revenue_by_month(orders: Contract, database: str) -> str:
-    return f"""SELECT
-  date_trunc('month', order_date) AS month,
-  customer.customer_id AS customer_id,
-  CAST(sum({_REVENUE}) AS double) AS revenue
-{_of_items(_published(orders, database))}
-WHERE customer.customer_id IS NOT NULL
-GROUP BY date_trunc('month', order_date), customer.customer_id
-ORDER BY month DESC, revenue DESC"""
-
-
 def _yesterday(contract: Contract, database: str) -> NamedQuery:
     return NamedQuery(
         f"{contract.table}-yesterday",
         f"{contract.table} as they were a day ago. EXECUTE {contract.table}_as_of USING … for any instant.",
         as_of_sql(contract, database, "current_timestamp - INTERVAL '1' DAY"),
     )
-
-
-def revenue_sql(orders: str) -> str:
-    """Each customer's revenue, of the table or view that has the orders: id, name, number of orders, revenue, and the
-    averages of revenue and quantity per item.
-
-    An item's revenue is quantity × unit_price × (1 − discount). Orders without a customer are left out. QuickSight's
-    charts and those of a run's report show it.
-    """
-    return f"""SELECT
-  customer.customer_id AS customer_id,
-  max(customer.company_name) AS company_name,
-  count(DISTINCT order_id) AS orders,
-  CAST(sum({_REVENUE}) AS double) AS revenue,
-  avg(CAST({_REVENUE} AS double)) AS average_item_revenue,
-  avg(CAST({_ITEM}.quantity AS double)) AS average_quantity
-{_of_items(orders)}
-WHERE customer.customer_id IS NOT NULL
-GROUP BY customer.customer_id"""
 
 
 def _each(contracts: Sequence[Contract], select: Callable[[Contract], str]) -> str:

@@ -1,9 +1,15 @@
-"""The account that an environment is bound to."""
+"""The account that an environment is bound to, and the lake whose stacks are there."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from headwater.environment.model import Environment
 from headwater.errors import UserError
+
+LAKE_TAG = "lake"
+"""The tag of each stack that has the name of its lake."""
 
 
 def refuse_another(environment: Environment, found: str) -> None:
@@ -12,3 +18,19 @@ def refuse_another(environment: Environment, found: str) -> None:
         raise UserError(
             f"credentials: found the account {found}, expected {environment.account}, the account of {environment.name}"
         )
+
+
+def refuse_another_lake(environment: Environment, there: Mapping[str, Any], lake: str) -> None:
+    """Raise UserError if the account has stacks of this environment that another lake folder has deployed.
+
+    ``there`` has stacks by their names, as CloudFormation describes them. A stack without the tag is of a release
+    before it, and belongs to whoever deploys it next.
+    """
+    for name, stack in there.items():
+        tags = {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
+        if name.startswith(f"{environment.prefix}-") and tags.get(LAKE_TAG, lake) != lake:
+            raise UserError(
+                f"{name}: found the stack of the lake {tags[LAKE_TAG]}, expected one of the lake {lake}, by "
+                f"headwater.yaml. Nothing was changed. Go into the folder of {tags[LAKE_TAG]}, or name this folder's "
+                "environment otherwise"
+            )

@@ -11,8 +11,6 @@ from headwater.environment.model import Aurora, CreatedTables, Environment, Exis
 OLDER_VERSION_DAYS = 7
 """How long a versioned bucket keeps what was replaced or deleted: long enough to undo a mistake, no longer, since the
 writers delete files all the time."""
-IMPORTED = "orders"
-"""The table of which QuickSight keeps an import (``stacks/bi.py``)."""
 _REFRESHES = {"hourly": dt.timedelta(hours=1), "daily": dt.timedelta(days=1)}
 _DYNAMODB_BACKUP_DAYS = 35
 """Point-in-time recovery as the deployment switches it on."""
@@ -35,26 +33,27 @@ class Expiry:
         return {"place": self.place, "gone_by": gone_by, "why": self.why}
 
 
-def expiries(environment: Environment, contract: Contract) -> list[Expiry]:
-    """What expires of a contract's row, the source's own copies first, and what people have to delete."""
+def expiries(environment: Environment, contract: Contract, *, in_charts: bool) -> list[Expiry]:
+    """What expires of a contract's row, the source's own copies first, and what people have to delete. ``in_charts``
+    says whether QuickSight's charts show the table."""
     of_source = _of_postgresql if contract.source.database == POSTGRESQL else _of_dynamodb
     days = dt.timedelta(days=1)
     return [
         *of_source(environment),
-        *_of_lake(environment, contract),
+        *_of_lake(environment, in_charts),
         Expiry("Athena's query results", environment.lake.query_result_days * days, "lake.query_result_days"),
         Expiry("logs of writers, connectors and functions", environment.log_days * days, "log_days"),
         Expiry("files of people: the demo's report, what verify printed, results of queries", None, "theirs to delete"),
     ]
 
 
-def _of_lake(environment: Environment, contract: Contract) -> list[Expiry]:
+def _of_lake(environment: Environment, in_charts: bool) -> list[Expiry]:
     found = []
     if environment.data.retain:
         versions = dt.timedelta(days=OLDER_VERSION_DAYS)
         place = "older versions in S3, where a writer was killed before it deleted them"
         found.append(Expiry(place, versions, f"the buckets keep them for {OLDER_VERSION_DAYS} days"))
-    if environment.bi is not None and environment.bi.refresh is not None and contract.table == IMPORTED:
+    if environment.bi is not None and environment.bi.refresh is not None and in_charts:
         found.append(Expiry("QuickSight's import", _REFRESHES[environment.bi.refresh], "bi.refresh, if it succeeds"))
     return found
 

@@ -1,4 +1,4 @@
-"""The certificate authority that signs the certificates of Aurora's instances, and its root in each region."""
+"""The authorities that sign the certificates of PostgreSQL databases: RDS's in each region, or an environment's own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from headwater.environment.model import Environment
+from headwater.errors import UserError
 from headwater.yaml_files import read_yaml, refusal
 
 FILE = Path(__file__).with_name("rds_authority.yaml")
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 
 
 def identifier() -> str:
@@ -29,6 +32,22 @@ def root(region: str) -> str:
             f"https://truststore.pki.rds.amazonaws.com/{region}/{region}-bundle.pem",
         )
     return roots[region]
+
+
+def trusted(environment: Environment, folder: Path) -> str:
+    """Return the root certificate, as PEM, by which clients verify the server of an environment's database.
+
+    ``folder`` is the lake folder: ``database.root_certificate`` is a path in it. Raises UserError.
+    """
+    file = environment.postgresql.database.root_certificate
+    if file is None:
+        return root(environment.region)
+    path = folder / file
+    text = path.read_text() if path.exists() else None
+    if text is None or _CERTIFICATE not in text:
+        found = "which is missing" if text is None else "without one"
+        raise UserError(f"database.root_certificate: found {file}, {found}, expected a certificate as PEM")
+    return text
 
 
 @cache

@@ -16,6 +16,7 @@ import msgspec
 
 from headwater.contract.model import DYNAMODB, POSTGRESQL
 from headwater.environment import allow_lists, node_memory
+from headwater.environment.defaults import Origin, complete
 from headwater.environment.model import (
     INTERFACE_ENDPOINTS,
     NEEDED_ENDPOINTS,
@@ -43,23 +44,31 @@ _OF_MSK_CONNECT = tuple(map(ipaddress.IPv4Network, ("10.99.0.0/16", "172.21.0.0/
 
 
 def read_environment(name: str, folder: Path) -> Environment:
-    """Read ``<folder>/<name>.yaml``. Raises UserError naming file, field, what was found and what was expected. What
-    the lists of AWS's offer do not know is written to standard error, since AWS may offer it by now."""
+    """Read ``<folder>/<name>.yaml``, with defaults for what it leaves out. Raises UserError naming file, field, what
+    was found and what was expected. What the lists of AWS's offer do not know is written to standard error, since AWS
+    may offer it by now."""
+    return read_with_origins(name, folder)[0]
+
+
+def read_with_origins(name: str, folder: Path) -> tuple[Environment, dict[str, Origin]]:
+    """Read an environment, and where each of its values comes from, by dotted path. Raises as ``read_environment``."""
     known = names(folder)
     if name not in known:
         expected = f"one of {', '.join(known)}, a file in {folder}" if known else f"a file {name}.yaml in {folder}"
         raise UserError(f"environment: found {name!r}, expected {expected}")
     path = folder / f"{name}.yaml"
-    environment = convert(read_yaml(path), Environment, str(path))
+    document, origins = complete(read_yaml(path), Environment, name=name)
+    environment = convert(document, Environment, str(path))
     for field, holds, expected, only_warns in _rules(environment, name):
         if holds:
             continue
         value = msgspec.to_builtins(attrgetter(field)(environment))
-        problem = refusal(str(path), field, list(value) if isinstance(value, tuple) else value, expected)
+        found = list(value) if isinstance(value, tuple) else value
+        problem = refusal(str(path), field, found, expected, origins[field].note)
         if not only_warns:
             raise problem
         sys.stderr.write(f"warning: {problem}; if AWS offers it, go on\n")
-    return environment
+    return environment, origins
 
 
 def _rules(environment: Environment, stem: str) -> Iterator[Rule]:

@@ -1,6 +1,7 @@
 """The JSON Schemas of contracts and environments, by which editors complete and check the YAML that people write."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import msgspec
 
 from headwater.contract.document import DynamodbContract, PostgresqlContract
 from headwater.contract.model import DYNAMODB
+from headwater.environment.defaults import fields
 from headwater.environment.model import KIND, Environment
 from headwater.paths import SCHEMAS
 
@@ -21,13 +23,31 @@ def files() -> dict[Path, str]:
 
 
 def _environment() -> dict[str, Any]:
+    """A field is required if it has no default. Each description ends with its field's default."""
     schema = msgspec.json.schema(Environment)
-    for part in schema["$defs"].values():
+    for struct in _structs(Environment):
+        part = schema["$defs"][struct.__name__]
+        known = fields(struct)
+        for name, field in known.items():
+            if field.default is not None:
+                default = f" Default: {field.default.words} ({field.default.reason})."
+                part["properties"][name]["description"] += default
+            if field.default_kind is not None:
+                schema["$defs"][field.struct_of({}).__name__]["required"].remove(KIND)
+        part["required"] = [name for name in part["required"] if name not in known or known[name].is_mandatory]
         # msgspec adds the field of a tag by itself, without a description.
         tag = part["properties"].get(KIND, {})
         if "description" not in tag and "enum" in tag:
             tag["description"] = part["description"]
     return schema
+
+
+def _structs(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    """A Struct and all that are in its fields."""
+    yield struct
+    for field in fields(struct).values():
+        for inner in field.structs:
+            yield from _structs(inner)
 
 
 def _contract() -> dict[str, Any]:

@@ -74,7 +74,7 @@ def _connector(
     running = measurements.last(_tasks(name, "RunningTaskCount"))
     failed = measurements.last(_tasks(name, "ErroredTaskCount"))
     facts = {"connector": name, "state": state, "tasks_running": running, "tasks_failed": failed}
-    deploy = f"make deploy ENV={deployed.environment.name}"
+    deploy = f"headwater deploy --env {deployed.environment.name}"
     if listed is None:
         return Part(part, "not there", facts, [Problem(f"there is no connector {name}", deploy, "connector")])
     tasks = "no word of its tasks" if running is None else f"{running:.0f} tasks run"

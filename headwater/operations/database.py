@@ -8,9 +8,9 @@ from typing import Any
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SLOT
-from headwater.definitions.order_database import CDC_ROLE, published_tables
 from headwater.definitions.published_view import quoted
 from headwater.definitions.source_checks import replica_identity, text_array
+from headwater.definitions.source_database import CDC_ROLE, published_tables
 from headwater.environment.model import Aurora
 from headwater.errors import UserError
 from headwater.lake.base.command_lines import CommandLines
@@ -18,8 +18,6 @@ from headwater.operations.deployed import Deployed
 from headwater.operations.state import Part, Problem
 
 NAME = "PostgreSQL"
-DATABASE = "northwind"
-"""What a deployment's own database is called."""
 _OWN = "it is your own: --database-url asks it, from where it can be reached"
 _MIB = 1 << 20
 # The connector sends one every ten seconds.
@@ -71,12 +69,13 @@ Query = Callable[[str], str]
 def through_data_api(deployed: Deployed) -> Query | None:
     """A query of the database that the deployment has made, as who may read it; None where it has made none, whose own
     network alone reaches it. It raises what boto3 raises."""
-    if not isinstance(deployed.environment.database, Aurora):
+    database = deployed.environment.database
+    if not isinstance(database, Aurora):
         return None
 
     def query(sql: str) -> str:
         answer = deployed.client("rds-data").execute_statement(
-            resourceArn=deployed.database_arn, secretArn=deployed.reader_secret_arn, database=DATABASE, sql=sql
+            resourceArn=deployed.database_arn, secretArn=deployed.reader_secret_arn, database=database.name, sql=sql
         )
         return str(answer["records"][0][0]["stringValue"])
 
@@ -137,13 +136,13 @@ def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int,
     if missing:
         again = then_read_again(missing, contracts, commands)
         advice = (
-            f"where a contract is new, make deploy ENV={environment}; else add what somebody took away "
+            f"where a contract is new, headwater deploy --env {environment}; else add what somebody took away "
             f"(ALTER PUBLICATION){again}"
         )
         if commands.existing:
             advice = (
-                f"{commands.capture()}, with the secret's password in HEADWATER_CDC_PASSWORD; then make deploy "
-                f"ENV={environment}, or restart the source connector where no contract is new"
+                f"{commands.capture()}, with the secret's password in HEADWATER_CDC_PASSWORD; then headwater deploy "
+                f"--env {environment}, or restart the source connector where no contract is new"
             )
         problems.append(Problem(f"the publication lacks {', '.join(missing)}", advice, "connector"))
     misidentified = facts["misidentified"] or []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, lake_tables, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
+from headwater.definitions.source_database import CDC_ROLE, READER_ROLE, SECRETS
 from headwater.environment.account import refuse_another
 from headwater.environment.key_value_names import key_value_names
 from headwater.environment.model import Environment, ExistingDatabase
@@ -71,15 +73,21 @@ class Deployed:
 
     def find(self) -> None:
         """See that the environment is deployed, in the account of the credentials. Raises UserError."""
-        try:
+        with self.refusals():
             _ = self.account, self.lake, self.landing
+
+    @contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Raise UserError in place of what boto3 raises while somebody asks where a part of the environment is."""
+        try:
+            yield
         except (BotoCoreError, ClientError) as error:
             code = error.response["Error"]["Code"] if isinstance(error, ClientError) else ""
             name, region = self.environment.name, self.environment.region
             if code == _NOT_THERE:
                 raise UserError(
                     f"{name}: found nothing in {region} of this account, expected a deployed environment: "
-                    f"make deploy ENV={name}"
+                    f"headwater deploy --env {name}"
                 ) from None
             raise UserError(
                 f"AWS in {region}: found {error}, expected an answer: use credentials of the environment's account "
@@ -117,15 +125,27 @@ class Deployed:
         """Aurora's cluster, as the Data API wants it."""
         return f"arn:{self._partition}:rds:{self.environment.region}:{self.account}:cluster:{self.prefix}"
 
-    @property
-    def reader_secret(self) -> str:
-        """The name of the secret of who may read the source, and no more."""
-        return f"headwater/{self.environment.name}/reader"
+    @cached_property
+    def database_host(self) -> str:
+        """The address of Aurora's writer, which its certificate has."""
+        return self._output("database", "Host")
+
+    @cached_property
+    def database_port(self) -> int:
+        """The port of Aurora's writer."""
+        return int(self._output("database", "Port"))
+
+    def secret_of(self, role: str) -> str | None:
+        """The name of the secret with a database role's password; None if the environment has none."""
+        at = self.environment.database
+        if isinstance(at, ExistingDatabase):
+            return at.secret if role == CDC_ROLE else None
+        return f"headwater/{self.environment.name}/{SECRETS[role]}" if role in SECRETS else None
 
     @cached_property
     def reader_secret_arn(self) -> str:
-        """Its ARN, which the Data API wants."""
-        return str(self.client("secretsmanager").describe_secret(SecretId=self.reader_secret)["ARN"])
+        """The ARN, which the Data API wants, of the secret of the role that may read the source, and no more."""
+        return str(self.client("secretsmanager").describe_secret(SecretId=self.secret_of(READER_ROLE))["ARN"])
 
     @property
     def capture(self) -> CaptureSettings:
@@ -175,5 +195,5 @@ class Deployed:
                 return str(output["OutputValue"])
         raise UserError(
             f"the stack {stack}: found no output {name}, expected one: an earlier release has deployed it. "
-            f"make deploy ENV={self.environment.name}"
+            f"headwater deploy --env {self.environment.name}"
         )

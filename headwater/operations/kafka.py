@@ -20,7 +20,7 @@ def observe(deployed: Deployed) -> Part:
     environment = deployed.environment.name
     facts = {"cluster": deployed.prefix, "state": state}
     if state is None:
-        advice = f"make deploy ENV={environment}"
+        advice = f"headwater deploy --env {environment}"
         return Part(NAME, "not there", facts, [Problem(f"there is no cluster {deployed.prefix}", advice, "connector")])
     if state == _ACTIVE or state in _IN_CHANGE:
         return Part(NAME, state, facts)

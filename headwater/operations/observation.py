@@ -109,7 +109,7 @@ def _ask(name: str, runbook: Runbook, question: Callable[[], Part | Sequence[Par
         answer = question()
     except Exception as error:  # whatever it is, the other parts are asked all the same
         if isinstance(error, ClientError) and speaks_of_the_part(error.response["Error"]["Code"]):
-            advice = "see what has become of it; make deploy makes what is missing"
+            advice = "see what has become of it; headwater deploy makes what is missing"
             return [Part(name, "does not answer", problems=[Problem(_told(error), advice, runbook)])]
         return [Part(name, "could not be asked", unasked=_told(error))]
     return [answer] if isinstance(answer, Part) else list(answer)

@@ -214,7 +214,9 @@ def _uncatalogued(deployed: Deployed, contract: Contract, uri: str, catalog: Cat
     else:
         return []
     name = deployed.environment.name
-    advice = f"where it was never deployed, make deploy ENV={name}; what somebody took away is made from the template"
+    advice = (
+        f"where it was never deployed, headwater deploy --env {name}; what somebody took away is made from the template"
+    )
     return [Problem(found, advice, "catalog")]
 
 

@@ -26,7 +26,7 @@ def observe_step(deployed: Deployed) -> Part:
     if state in _CLUSTER_BEGINS:
         return Part(STEP, f"the cluster is {state}", facts)
     if state not in _CLUSTER_WORKS:
-        advice = f"raise emr.generation in config/{environment}.yaml, and make deploy ENV={environment}"
+        advice = f"raise emr.generation in config/{environment}.yaml, and headwater deploy --env {environment}"
         return Part(
             STEP, f"the cluster is {state}", facts, [Problem(f"the cluster {cluster} is {state}", advice, "ended")]
         )
@@ -36,7 +36,10 @@ def observe_step(deployed: Deployed) -> Part:
     newest = next(iter(living or steps), None)
     if newest is None:
         return Part(
-            STEP, "no step", facts, [Problem("the cluster has no step", f"make deploy ENV={environment}", "ended")]
+            STEP,
+            "no step",
+            facts,
+            [Problem("the cluster has no step", f"headwater deploy --env {environment}", "ended")],
         )
     status = newest["Status"]
     started = status["Timeline"].get("StartDateTime")
@@ -61,7 +64,7 @@ def observe_job(deployed: Deployed, job: str) -> Part:
     name = f"Glue job {job.removeprefix(deployed.prefix + '-')}"
     facts: dict[str, Any] = {"job": job}
     if not runs:
-        advice = f"make deploy ENV={deployed.environment.name}"
+        advice = f"headwater deploy --env {deployed.environment.name}"
         return Part(name, "no run", facts, [Problem(f"the job {job} has no run", advice, "ended")])
     newest = max(runs, key=lambda run: run["StartedOn"])
     state = newest["JobRunState"]

@@ -1,5 +1,5 @@
-"""The files that go to S3, made under ``build/``: plugin zips, the PySpark package, the Python packages that it needs
-on EMR and Glue, and the rendered contracts."""
+"""The files of the product that go to S3, made under ``build/``: plugin zips, the PySpark package, and the Python
+packages that it needs on EMR and Glue."""
 
 import hashlib
 import os
@@ -11,12 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headwater.console import Announce
-from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.folder_lock import claim
 from headwater.packaging import class_archive, jars, jdk, python_archives, stamps
 from headwater.packaging.side_by_side import one_by_one
-from headwater.paths import BUILD, CONTRACTS, ROOT
+from headwater.paths import BUILD, ROOT
 
 # The part of the package that EMR and Glue get. It needs PySpark, boto3 and msgspec.
 LAKE_PACKAGE = (
@@ -53,7 +52,6 @@ def build(announce: Announce, build: Path = BUILD) -> None:
         pack_plugins(build)
         package = ROOT / "headwater"
         zip_files(build / "headwater.zip", ROOT, sorted(path for glob in LAKE_PACKAGE for path in package.glob(glob)))
-        render_contracts(build / "contracts")
 
 
 def connect_jars(build: Path = BUILD) -> list[Path]:
@@ -144,16 +142,6 @@ def lake_jvm_sources() -> list[Path]:
 
 def _lake_jvm_class_path(build: Path) -> list[Path]:
     return [*class_archive.class_path(build), *jars.class_path("spark", build)]
-
-
-def render_contracts(folder: Path, contracts: Path = CONTRACTS) -> None:
-    """Write each contract as JSON, which needs no YAML parser on the cluster, and remove files of former contracts."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rendered = {f"{contract.table}.json": contract.to_json() for contract in read_contracts(contracts)}
-    for name, text in rendered.items():
-        (folder / name).write_text(text)
-    for former in {path.name for path in folder.iterdir()} - rendered.keys():
-        (folder / former).unlink()
 
 
 def zip_files(target: Path, root: Path, files: Iterable[Path]) -> None:

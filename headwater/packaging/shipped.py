@@ -9,7 +9,7 @@ import json
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -19,7 +19,7 @@ from headwater import git_files
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.packaging import artifacts, jars, python_archives, wheels
-from headwater.paths import BUILD, CONTRACTS, ROOT
+from headwater.paths import BUILD, ROOT
 
 _CDK = "aws-cdk-lib"
 # What CDK calls the assets that the app itself writes, beside the templates: SQL for the database.
@@ -125,14 +125,13 @@ def _hashes(locked: str) -> list[str]:
     return re.findall(r"sha256:([0-9a-f]{64})", locked)
 
 
-def unexplained(assembly: Path, build: Path = BUILD) -> list[str]:
+def unexplained(assembly: Path, contracts: Path, build: Path = BUILD) -> list[str]:
     """One sentence per file of a synthesized folder that would reach AWS and has no origin, and per Lambda function
     whose code is no such file. Raises UserError where readers of an archive would not agree on what is in it."""
     return [
-        f"{name} would be uploaded, but no lock has its SHA-256, and this repository has no source of it. Run `make "
-        "assets`; if it is meant to ship, lock it or `git add` its source, and add its origin to "
-        "headwater/packaging/shipped.py"
-        for name, origin in trace(assembly, origins(build))
+        f"{name} would be uploaded, but no lock has its SHA-256, and git knows no source of it. If it is a contract, "
+        "`git add` its file; if it is Headwater's, lock it or add its origin to headwater/packaging/shipped.py"
+        for name, origin in trace(assembly, origins(contracts, build))
         if origin is None
     ] + [
         f"{name}: found the code {code}, expected a file that `cdk deploy` uploads"
@@ -234,7 +233,7 @@ def _untarred(_: str, content: bytes) -> Iterator[tuple[str, bytes]]:
                 yield member.name, file.read() if file else member.tobuf()
 
 
-def origins(build: Path = BUILD) -> dict[str, Origin]:
+def origins(contracts: Path, build: Path = BUILD) -> dict[str, Origin]:
     """All that may ship: the origin of each content, by its SHA-256."""
     known: dict[str, Origin] = {release.sha256: release for release in _jars()}
     for release, path in _wheels(build).items():
@@ -242,6 +241,7 @@ def origins(build: Path = BUILD) -> dict[str, Origin]:
         known.update({_digest(content): release for _, content in _unpacked(path.name, path.read_bytes())})
     known.update(dict.fromkeys(_of_cdk(), _cdk()))
     known.update(_of_checkout(build))
+    known.update(_of_contracts(contracts))
     return known
 
 
@@ -265,23 +265,35 @@ def _record_hash(content: bytes) -> str:
 def _of_checkout(build: Path) -> Iterator[tuple[str, str]]:
     """What ships of this repository: files as they are, and what is made from them. In a clone, a file that git does
     not track is not of this repository."""
-    tracked = set(git_files.listed(ROOT)) if (ROOT / ".git").exists() else None
-
-    def ours(*sources: Path) -> bool:
-        return tracked is None or tracked.issuperset(sources)
+    ours = _tracked(ROOT)
 
     globs = [*_SOURCES, *(f"headwater/{name}" for name in artifacts.LAKE_PACKAGE)]
     for path in (path for glob in globs for path in ROOT.glob(glob)):
         if ours(path):
             yield jars.sha256(path), str(path.relative_to(ROOT))
-    for contract in read_contracts(CONTRACTS):
-        if ours(CONTRACTS / f"{contract.table}.yaml"):
-            yield _digest(contract.to_json().encode()), f"contracts/{contract.table}.yaml"
     yield _digest(python_archives.LAUNCHER_TEXT.encode()), "headwater/packaging/python_archives.py"
     if artifacts.connect_is_current(build) and ours(*artifacts.connect_sources()):
         yield from ((jars.sha256(jar), "connect/") for jar in artifacts.connect_jars(build))
     if artifacts.lake_jvm_is_current(build) and ours(*artifacts.lake_jvm_sources()):
         yield jars.sha256(artifacts.lake_jar(build)), "lake_jvm/"
+
+
+def _of_contracts(folder: Path) -> dict[str, Origin]:
+    """What ships of a lake folder's contracts. In a clone, a file that git does not track is not of the lake."""
+    ours = _tracked(folder)
+    return {
+        _digest(contract.to_json().encode()): f"contracts/{contract.table}.yaml"
+        for contract in read_contracts(folder)
+        if ours(folder / f"{contract.table}.yaml")
+    }
+
+
+def _tracked(folder: Path) -> Callable[..., bool]:
+    """Return a function that says whether git tracks all given files of a folder. Outside of a clone it says yes."""
+    if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
+        return lambda *_: True
+    tracked = set(git_files.listed(folder))
+    return lambda *files: tracked.issuperset(files)
 
 
 def _written(assembly: Path) -> dict[str, Origin]:

@@ -3,7 +3,8 @@
 A baseline is the template as CDK wrote it, with three differences: the names of assets replace their hashes, the check
 of the bootstrap version is left out, and the resources of a policy's statement are sorted. Every other list keeps its
 order. Its metadata holds what is not in a template: the stack's termination protection, its tags and the stacks that it
-waits for.
+waits for. Beside the templates, ``environment.yaml`` has every field of the environment with its value, be it the
+file's or a default.
 
 YAML tags keep noise from hiding a change: ``!Ref``, ``!GetAtt``, ``!Sub`` and ``!ImportValue`` are CloudFormation's,
 ``!Join "a-${B}"`` is an ``Fn::Join`` without a separator, ``!Base64`` a text that the template holds encoded, and
@@ -26,6 +27,7 @@ from typing import Any
 
 import yaml
 
+from headwater.environment.defaults import leaves, words
 from headwater.errors import UserError
 from headwater.paths import ROOT
 
@@ -33,6 +35,8 @@ CDK = (str(ROOT / "node_modules" / ".bin" / "cdk"), "--no-notices", "--no-color"
 Templates = Mapping[str, Mapping[str, Any]]
 """Templates in long form, with assets' names for their hashes, by the stack's name within its environment."""
 
+_ENVIRONMENT = "environment"
+"""The name of the file, which no stack has."""
 _STACK = re.compile(r"headwater-(?P<environment>[^-]+)-(?P<part>.+)")
 _TEMPLATE_KEYS = ("Description", "Metadata", "Parameters", "Resources")
 _RESOURCE_KEYS = ("Type", "Condition", "Metadata", "Properties", "DependsOn", "UpdateReplacePolicy", "DeletionPolicy")
@@ -74,20 +78,31 @@ def from_assembly(assembly: Path) -> dict[str, dict[str, Any]]:
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
-    """Read one environment's baselines; none where there is no folder."""
-    return {path.stem: parse(path.read_text(encoding="utf-8"), path) for path in sorted(folder.glob("*.yaml"))}
+    """Read one environment's baselines of stacks; none where there is no folder."""
+    paths = [path for path in sorted(folder.glob("*.yaml")) if path.stem != _ENVIRONMENT]
+    return {path.stem: parse(path.read_text(encoding="utf-8"), path) for path in paths}
 
 
-def write(folder: Path, templates: Templates) -> None:
-    """Write one environment's baselines, and remove those of stacks that are gone."""
+def read_fields(folder: Path) -> dict[str, Any]:
+    """Read the fields of one environment, with their values in its baselines; none where there is no such file."""
+    path = folder / f"{_ENVIRONMENT}.yaml"
+    return parse(path.read_text(encoding="utf-8"), path) if path.exists() else {}
+
+
+def write(folder: Path, templates: Templates, fields: Mapping[str, Any]) -> None:
+    """Write one environment's baselines, and remove those of stacks that are gone. ``fields`` is
+    ``Environment.document``; a folder of some stacks alone has none."""
+    texts = {part: render(template) for part, template in templates.items()}
+    if fields:
+        texts[_ENVIRONMENT] = yaml.dump(fields, Dumper=_Dumper, sort_keys=False, width=120)
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob("*.yaml"):
-        if path.stem not in templates:
+        if path.stem not in texts:
             path.unlink()
-    for part, template in templates.items():
-        unfinished = folder / f"{part}.part"
-        unfinished.write_text(render(template), encoding="utf-8")
-        unfinished.replace(folder / f"{part}.yaml")
+    for name, text in texts.items():
+        unfinished = folder / f"{name}.part"
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(folder / f"{name}.yaml")
 
 
 def render(template: Mapping[str, Any]) -> str:
@@ -102,9 +117,9 @@ def parse(text: str, path: Path) -> dict[str, Any]:
     try:
         template = yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader with the tags above)
     except yaml.YAMLError as error:
-        raise UserError(f"{path}: not a baseline: {error}; run `make baselines`") from None
+        raise UserError(f"{path}: not a baseline: {error}; run `headwater baselines`") from None
     if not isinstance(template, dict):
-        raise UserError(f"{path}: found {template!r}, expected a template; run `make baselines`")
+        raise UserError(f"{path}: found {template!r}, expected a template; run `headwater baselines`")
     return template
 
 
@@ -116,6 +131,27 @@ def difference(before: Templates, after: Templates) -> str:
             change = "is new" if part not in before else "is gone" if part not in after else "changes"
             texts.append(f"Stack {part} {change}\n{_cdk_diff(before.get(part, {}), after.get(part, {}))}\n")
     return "\n".join(texts)
+
+
+def whole_difference(before: tuple[Mapping[str, Any], Templates], after: tuple[Mapping[str, Any], Templates]) -> str:
+    """What changed in an environment's fields and in its stacks, each given in this order; empty if nothing did."""
+    return "\n".join(filter(None, (difference_of_fields(before[0], after[0]), difference(before[1], after[1]))))
+
+
+def read_whole(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Read one environment's fields and stacks from its baselines."""
+    return read_fields(folder), read(folder)
+
+
+def difference_of_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Which fields of an environment have another value, a line for each; empty where none has."""
+    old, new = ({field: words(value) for field, value in leaves(fields)} for fields in (before, after))
+    lines = [
+        f"{field}: {old.get(field, 'nothing')} -> {new.get(field, 'nothing')}"
+        for field in {**old, **new}
+        if old.get(field) != new.get(field)
+    ]
+    return "\n".join(["The environment changes", *lines, ""]) if lines else ""
 
 
 def _cdk_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

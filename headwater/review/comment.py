@@ -21,22 +21,23 @@ class Section:
     unfolded: bool = True
 
 
-def marker(environment: str) -> str:
-    """Return the line that an environment's comment begins with, by which the workflow finds it to edit it."""
-    return f"<!-- review: {environment} -->"
+def marker(lake: str, environment: str) -> str:
+    """Return the line that an environment's comment begins with, by which the workflow finds it to edit it. A
+    repository may have several lakes."""
+    return f"<!-- review: {lake} {environment} -->"
 
 
-def render(environment: str, sections: Iterable[Section], run_url: str, limit: int = MOST_CHARACTERS) -> str:
-    """Return the comment, of at most ``limit`` characters.
+def render(lake: str, environment: str, sections: Iterable[Section], run_url: str, limit: int = MOST_CHARACTERS) -> str:
+    """Return the comment on an environment of a lake, of at most ``limit`` characters.
 
     Where the texts are too long, the longest are cut after a line, and a note below says where the whole text is: in
-    the artifact of the workflow's run at ``run_url``.
+    the artifacts of the workflow's run at ``run_url``.
     """
     parts = list(sections)
     room = _room([len(section.text or "") for section in parts], limit - _FRAME)
-    lines = [marker(environment), f"### {environment}"]
+    lines = [marker(lake, environment), f"### {lake} {environment}"]
     for section, characters in zip(parts, room, strict=True):
-        lines += _section(section, characters, f"the artifact `review-{environment}` of [this run]({run_url})")
+        lines += _section(section, characters, f"the artifact of {environment}, of [this run]({run_url})")
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from headwater.environment import model as environment
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import BASELINES, CONFIG, REFERENCE
+from headwater.lake_folder import EXAMPLE
+from headwater.paths import REFERENCE
 from headwater.review import baselines, policies, reachability, rights
 from headwater.review.reachability import Declared, Network
 from headwater.review.rights import Principal
@@ -83,14 +84,14 @@ policies and session policies.
 {unproven}"""
 
 
-def deployments(folder: Path = BASELINES) -> dict[str, Deployment]:
+def deployments(folder: Path = EXAMPLE.baselines) -> dict[str, Deployment]:
     """Every environment's deployment, from its baselines. Raises UserError for an environment without baselines."""
     by_environment = {}
-    for name in environment.on_aws(CONFIG):
+    for name in environment.on_aws(EXAMPLE.config):
         templates = baselines.read(folder / name)
         if not templates:
             raise UserError(f"{folder / name}: found no baselines, expected one per stack: run `make baselines`")
-        by_environment[name] = Deployment.of_baselines(templates, read_environment(name, CONFIG))
+        by_environment[name] = Deployment.of_baselines(templates, read_environment(name, EXAMPLE.config))
     return by_environment
 
 

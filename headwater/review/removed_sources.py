@@ -22,8 +22,8 @@ def warnings(environment: str, before: Templates, after: Templates, specificatio
         deleted = [part for part in gone if part not in kept]
         yield (
             f"warning: {environment}: no contract of {SOURCE_NAMES[source]} is left, so its stacks leave the app: "
-            f"{', '.join(gone)}. `make deploy ENV={environment}` does not delete them. Run after it "
-            f"`.venv/bin/headwater destroy --env {environment} --source {source}`, which deletes "
+            f"{', '.join(gone)}. `headwater deploy --env {environment}` does not delete them. Run after it "
+            f"`headwater destroy --env {environment} --source {source}`, which deletes "
             f"{', '.join(deleted) if kept else 'all of them'}"
         )
         for part in gone:

@@ -19,12 +19,11 @@ import yaml
 
 from headwater.environment.source_stacks import SHARED, STACKS
 from headwater.errors import UserError
-from headwater.paths import REVIEWED, ROOT
+from headwater.paths import ROOT
 from headwater.review.baselines import Templates
 from headwater.yaml_files import convert, read_yaml, refusal
 
 SPECIFICATION = ROOT / "node_modules" / "aws-cdk" / "db.json.gz"
-ACKNOWLEDGED = REVIEWED / "acknowledged_replacements.yaml"
 EVERY = "*"
 """Stands for all stateful resources of a stack that is gone."""
 _STACKS = sorted({*SHARED, *chain.from_iterable(STACKS.values())})
@@ -274,9 +273,12 @@ def _moved_to(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     )
 
 
-def read_acknowledged(path: Path = ACKNOWLEDGED) -> list[Acknowledgement]:
-    """Read the losses that were agreed on. Raises UserError naming file, entry, found and expected."""
-    document = read_yaml(path) or []
+def read_acknowledged(path: Path) -> list[Acknowledgement]:
+    """Read the losses that were agreed on; none if there is no file.
+
+    Raises UserError naming file, entry, found and expected.
+    """
+    document = (read_yaml(path) or []) if path.exists() else []
     if not isinstance(document, list):
         raise refusal(str(path), "content", document, "a list of entries")
     entries = []
@@ -298,10 +300,10 @@ def entry_for(loss: Loss) -> str:
     return yaml.safe_dump([{**entry, "reason": "…"}], sort_keys=False, allow_unicode=True)
 
 
-def how_to_allow(losses: Sequence[Loss]) -> str:
-    """What to do where refused losses are meant: the entries to add."""
+def how_to_allow(losses: Sequence[Loss], path: Path) -> str:
+    """Return what to do if refused losses are meant: the entries to add to the file of acknowledgements."""
     entries = "".join(dict.fromkeys(map(entry_for, losses)))
-    return f"To allow this, add to {ACKNOWLEDGED}, each with its reason:\n{entries}"
+    return f"To allow this, add to {path}, each with its reason:\n{entries}"
 
 
 def unacknowledged(losses: Sequence[Loss], acknowledged: Sequence[Acknowledgement]) -> list[Loss]:

@@ -114,7 +114,7 @@ class Deployment:
     def read(cls, assembly: Path, environment: str) -> Deployment:
         """Read what ``cdk synth`` wrote. Raises UserError where the folder does not hold the environment's stacks."""
         manifest = assembly / "manifest.json"
-        advice = f"run `make synth ENV={environment}` first"
+        advice = f"run `headwater synth --env {environment}` first"
         if not manifest.is_file():
             raise UserError(f"{manifest}: found no file, expected synthesized stacks: {advice}")
         templates, places = {}, set()

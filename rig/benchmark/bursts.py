@@ -19,7 +19,7 @@ from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.folder_lock import claimed_empty
-from headwater.paths import CONTRACTS, RUN
+from headwater.lake_folder import EXAMPLE
 from headwater.waiting import wait_until
 from rig.benchmark import change_log
 from rig.benchmark.pipeline import landed_end
@@ -60,7 +60,7 @@ class UnitCosts:
     payment_landing: float
 
 
-def run(announce: Announce, folder: Path = RUN / "bursts") -> UnitCosts:
+def run(announce: Announce, folder: Path = EXAMPLE.run / "bursts") -> UnitCosts:
     """Measure on this machine, in some four minutes."""
     with claimed_empty(folder, "the benchmark"):
         costs = _of_orders(announce, folder / "orders")
@@ -68,7 +68,7 @@ def run(announce: Announce, folder: Path = RUN / "bursts") -> UnitCosts:
 
 
 def _of_orders(announce: Announce, folder: Path) -> dict[str, float]:
-    with Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
+    with Pipeline(folder, read_contracts(EXAMPLE.contracts)) as pipeline:
         pipeline.start(announce, partial(load_generated, scale=1, seed=SEED))
         pipeline.drain()
         s3 = pipeline.aws.client("s3")

@@ -31,8 +31,9 @@ from headwater.definitions.glue_table import table_input
 from headwater.definitions.writers import LakePlace
 from headwater.folder_lock import claimed_empty
 from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS
+from headwater.lake_folder import EXAMPLE
 from headwater.packaging import jars
-from headwater.paths import ROOT, RUN
+from headwater.paths import ROOT
 from headwater.review import cost
 from headwater.review.prices import read_prices
 from headwater.verify import read_lake
@@ -310,7 +311,7 @@ def run(
     announce: Announce,
     variants: Sequence[Variant] = OURS,
     names: Sequence[str] = tuple(PEERS),
-    folder: Path = RUN / "bench-commits",
+    folder: Path = EXAMPLE.run / "bench-commits",
 ) -> Iterator[Measured]:
     """Measure tables of Headwater's and those others at one scale, one after the other."""
     jars.fetch(announce, sets=jars.PEERS)
@@ -332,7 +333,7 @@ def run(
                 yield bench.peer(name)
 
 
-def paced(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Paced:
+def paced(scale: Scale, announce: Announce, folder: Path = EXAMPLE.run / "bench-commits") -> Paced:
     """Measure Headwater at one scale and a steady pace."""
     with (
         _loaded(scale, announce, folder) as (bench, _),
@@ -341,7 +342,7 @@ def paced(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits"
         return bench.pace(OURS[0])
 
 
-def many(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Many:
+def many(scale: Scale, announce: Announce, folder: Path = EXAMPLE.run / "bench-commits") -> Many:
     """Measure Headwater's commits back to back, with replaced files kept as long as an environment keeps them."""
     some = WARMING + 2 * _COMPARED
     with _loaded(scale, announce, folder) as (bench, _):
@@ -353,7 +354,7 @@ def many(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits")
         return Many(scale, *done[1:])
 
 
-def backlog(scale: BacklogScale, announce: Announce, folder: Path = RUN / "bench-commits") -> Backlog:
+def backlog(scale: BacklogScale, announce: Announce, folder: Path = EXAMPLE.run / "bench-commits") -> Backlog:
     """Measure how fast Headwater takes objects that have landed while no writer ran."""
     with _loaded(Scale(scale.rows, scale.buckets, scale.changes, scale.objects), announce, folder) as (bench, _):
         with announce(f"Landing {scale.landed:,} changes"):
@@ -604,7 +605,7 @@ class _Bench:
         arguments = writers.step_arguments(
             [f"s3://{_BUCKET}/{_database(variant)}.json"],
             LakePlace(_lake(variant), _database(variant), FORGET_SECRET),
-            local_environment().lake,
+            local_environment(EXAMPLE).lake,
             landing=f"s3://{_BUCKET}/{_LANDING}",
             idle_seconds_max=FIRST_PAUSE_SECONDS,
             awaits_backfill=False,

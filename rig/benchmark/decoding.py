@@ -28,7 +28,7 @@ from headwater.contract.types import Type, parse_type
 from headwater.lake.decoding.batches import HeldBatch
 from headwater.lake.decoding.changes import ROW_TAGS, Identity, epoch_digits
 from headwater.lake.decoding.usual_items import StreamedRecord, UsualItems
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from rig.local import spark as local_spark
 from rig.local.relay import kinesis_data
 from rig.samples.items import ItemMaker
@@ -136,7 +136,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def _contract() -> Contract:
     """The accounts', which names the orders and the version, too."""
-    contract = read_contract(CONTRACTS / "accounts.yaml")
+    contract = read_contract(EXAMPLE.contracts / "accounts.yaml")
     named = [column for column in contract.columns if column.path != (_LEFT_OUT,)]
     more = [
         Column("orders", parse_type(_ORDERS_TYPE), "L", ("orders",)),

@@ -19,7 +19,7 @@ from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.errors import UserError
 from headwater.folder_lock import claimed_empty
-from headwater.paths import RUN
+from headwater.lake_folder import EXAMPLE, LakeFolder
 from headwater.waiting import wait_until
 from rig.benchmark import change_log
 from rig.demo.memory import MemoryWatch
@@ -66,7 +66,7 @@ class FirstLoad:
         return self.rows / self.seconds
 
 
-def run(announce: Announce, rows: int = ROWS, folder: Path = RUN / "bench-first-load") -> FirstLoad:
+def run(announce: Announce, rows: int = ROWS, folder: Path = EXAMPLE.run / "bench-first-load") -> FirstLoad:
     """Measure ``headwater backfill``. A writer that has just started counts from the command's start on."""
     with _started(announce, folder, rows, connectors.NO_DATA) as pipeline:
         # The connector reads nothing; it is ready once its slot is there.
@@ -82,7 +82,7 @@ def run(announce: Announce, rows: int = ROWS, folder: Path = RUN / "bench-first-
         return _measured(announce, pipeline, rows, ended - began, read_at - began, memory)
 
 
-def run_peer(announce: Announce, rows: int = PEERS_ROWS, folder: Path = RUN / "bench-first-load") -> FirstLoad:
+def run_peer(announce: Announce, rows: int = PEERS_ROWS, folder: Path = EXAMPLE.run / "bench-first-load") -> FirstLoad:
     """Measure Debezium's own snapshot, from the start of the connectors on."""
     with _started(announce, folder, rows, connectors.CaptureSettings.snapshot_mode) as pipeline:
         with (
@@ -100,11 +100,10 @@ def run_peer(announce: Announce, rows: int = PEERS_ROWS, folder: Path = RUN / "b
 def _started(announce: Announce, folder: Path, rows: int, snapshot_mode: str) -> Iterator[Pipeline]:
     """A pipeline over a table of so many rows, whose connectors have just been started."""
     with claimed_empty(folder, "the benchmark of the first load"):
-        described = folder / "contracts"
-        described.mkdir(parents=True)
+        described = LakeFolder.make(folder / "lake", "first-load").contracts
         (described / f"{change_log.TABLE}.yaml").write_text(change_log.contract_text(_BUCKETS))
         contracts = read_contracts(described)
-        with Pipeline(folder, contracts, described, _SQL, snapshot_mode=snapshot_mode) as pipeline:
+        with Pipeline(folder, contracts, sql=_SQL, snapshot_mode=snapshot_mode) as pipeline:
             with announce(f"Creating a table of {rows:,} rows"):
                 pipeline.start_source()
                 with pipeline.postgres.connect(DATABASE) as owner:
@@ -147,7 +146,7 @@ def _backfill(pipeline: Pipeline, folder: Path) -> float:
         "--table": change_log.TABLE,
         "--lake": LAKE,
         "--endpoint": pipeline.aws.s3_endpoint,
-        "--contracts": str(folder / "contracts"),
+        "--folder": str(folder / "lake"),
         "--host": server.host,
         "--port": str(server.port),
         "--user": server.superuser,

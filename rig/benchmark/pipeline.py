@@ -10,7 +10,7 @@ from pathlib import Path
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.folder_lock import claimed_empty
-from headwater.paths import CONTRACTS, RUN
+from headwater.lake_folder import EXAMPLE
 from headwater.waiting import wait_until
 from rig.demo.freshness import PublishedInstants
 from rig.demo.memory import MemoryWatch
@@ -44,7 +44,7 @@ class Figures:
     peak_memory_bytes: Mapping[str, int]
 
 
-def run(scale: float, idle_transactions: int, announce: Announce, folder: Path = RUN / "bench") -> Figures:
+def run(scale: float, idle_transactions: int, announce: Announce, folder: Path = EXAMPLE.run / "bench") -> Figures:
     """Measure on this machine.
 
     The changes are real: Debezium takes a snapshot of a database of ``scale`` times Northwind's size, then every order
@@ -54,7 +54,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
     again, the writer with the compiler of a cluster. From its first commit on, ``idle_transactions`` of one change each
     are made, one per second.
     """
-    with claimed_empty(folder, "the benchmark"), Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
+    with claimed_empty(folder, "the benchmark"), Pipeline(folder, read_contracts(EXAMPLE.contracts)) as pipeline:
         with announce(f"Creating and loading a database of {scale:g} times Northwind's size"):
             pipeline.start_source()
             with pipeline.postgres.connect(DATABASE) as owner:

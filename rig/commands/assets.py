@@ -1,23 +1,24 @@
 """``headwater dev assets``: build the jars, plugins and packages that go to S3."""
 
-from headwater.console import announce, say
+from headwater.console import Announce, announce, say
+from headwater.lake_folder import EXAMPLE, LakeFolder
 from headwater.packaging import artifacts, jars
 from headwater.packaging.side_by_side import one_by_one
-from rig.local_aws import authority, emulator_packages
+from rig.local_aws import authority, daemon, emulator_packages
 
 
 def assets() -> None:
-    """Make what goes to S3, under build/: jars, plugins, Python packages, contracts; and what the local AWS runs in.
+    """Make what goes to S3, under build/: jars, plugins, Python packages; and what the local AWS runs in.
     Fetch the servers of other versions that the tests run. What is up to date stays."""
-    with_local_aws()
+    with_local_aws(EXAMPLE, announce)
     jars.fetch(announce, sets=[*jars.SERVERS, *jars.FORMER])
     say("The assets under build/ are up to date")
 
 
-def with_local_aws() -> None:
-    """Make what goes to S3, and beside that what the local AWS runs in."""
+def with_local_aws(folder: LakeFolder, announce: Announce) -> None:
+    """Make what goes to S3, and beside that what the local AWS of a lake folder runs in."""
     with one_by_one() as beside:
         emulator = beside.add(emulator_packages.build, announce)
-        authority.build()
+        authority.of(daemon.account_of(folder))
         artifacts.build(announce)
         emulator.result()

@@ -9,10 +9,10 @@ import typer
 
 from headwater.commands import db
 from headwater.console import say
-from headwater.definitions.order_database import OUTBOX
 from headwater.errors import UserError
 from rig.samples import orders
 from rig.samples.loading import load_folder
+from rig.samples.orders import OUTBOX
 
 _PROGRESS_SECONDS = 2.0
 

@@ -1,4 +1,4 @@
-"""``headwater demo``: run the pipeline on this machine and compare lake and sources."""
+"""``headwater demo``: run the pipeline here and compare lake and sources."""
 
 import sys
 from dataclasses import replace
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headwater.commands.options import Folder
 from headwater.commands.sources import refuse_without_contract
 from headwater.commands.verify import comparison_table
 from headwater.console import announce, keep_running, say
@@ -17,7 +18,6 @@ from headwater.environment.model import Environment
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.packaging import artifacts
-from headwater.paths import CONFIG, CONTRACTS
 from rig.commands.assets import with_local_aws
 from rig.demo import deployed_run
 from rig.demo.run import run
@@ -45,6 +45,8 @@ def demo(
             " glue.window_seconds. Not with --deployed.",
         ),
     ] = None,
+    *,
+    folder: Folder,
 ) -> None:
     """Run the whole pipeline on real local parts and prove that the lake equals its sources.
 
@@ -52,16 +54,16 @@ def demo(
     """
     if deployed and like is not None:
         raise UserError("--like: found --deployed beside it, expected one of them")
-    contracts = read_contracts(CONTRACTS)
+    contracts = read_contracts(folder.contracts)
     if data is not None:
         refuse_without_contract(contracts, POSTGRESQL, "--data")
-    pace = Pace() if like is None else _pace(read_environment(like, CONFIG))
+    pace = Pace() if like is None else _pace(read_environment(like, folder.config))
     if deployed:
-        with_local_aws()
+        with_local_aws(folder, announce)
     else:
         artifacts.build(announce)
     plan = DemoPlan(data, scale, seconds, rate, pace)
-    tables = (deployed_run.run if deployed else run)(plan, announce, say, keep_running if keep else None)
+    tables = (deployed_run.run if deployed else run)(folder, plan, announce, say, keep_running if keep else None)
     Console().print(comparison_table(tables))
     sources = sources_of(contracts)
     if not all(table.equal for table in tables):

@@ -14,16 +14,18 @@ import boto3
 from botocore.exceptions import BotoCoreError
 
 from headwater import process_groups
-from headwater.commands import accounts, sources
+from headwater.commands import cdk, sources
 from headwater.commands.accounts import ENDPOINT
-from headwater.console import announce, say
+from headwater.console import Announce, announce, say
 from headwater.environment.model import Environment
 from headwater.errors import UserError
+from headwater.lake_folder import LakeFolder
 from headwater.log_files import tail
-from headwater.paths import ROOT, SYNTHESIZED
-from headwater.review.templates import Deployment
+from headwater.paths import ROOT
 from headwater.waiting import StuckError, cpu_seconds
-from rig.local_aws.daemon import REGION, Running, log_of, variables_of
+from rig.commands.assets import with_local_aws
+from rig.local_aws import daemon
+from rig.local_aws.daemon import REGION, Running
 
 IMPATIENT = ROOT / "rig" / "emulator" / "impatient.js"
 """A script that CDK's command line loads."""
@@ -35,12 +37,18 @@ _PATIENCE_SECONDS = 600.0
 
 
 class LocalAws:
-    """The local AWS of this checkout, as ``headwater.commands.accounts.Account`` says."""
+    """The local AWS of a lake folder, as ``headwater.commands.accounts.Account`` says."""
 
     approval = "never"
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, folder: LakeFolder) -> None:
         self._environment = environment
+        self._folder = folder
+        self._account = daemon.account_of(folder)
+
+    def make_assets(self, announce: Announce) -> None:
+        """Make what synthesis reads and a deployment uploads, and what the local AWS runs in. Raises UserError."""
+        with_local_aws(self._folder, announce)
 
     def session(self) -> tuple[boto3.Session, str]:
         """Return credentials and endpoint: from AWS_ENDPOINT_URL if it is set, otherwise from the one that runs."""
@@ -58,31 +66,32 @@ class LocalAws:
         environment = self._environment
         if environment.region != REGION:
             raise UserError(f"region: found {environment.region}, expected {REGION}, where the local AWS is")
-        running = Running.find()
+        running = Running.find(self._account)
         if running is None:
             with announce("Starting the local AWS"):
-                running = Running.start()
+                running = Running.start(self._account)
         try:
             bootstrap = running.stacks().get(_BOOTSTRAP)
         except BotoCoreError as error:
-            raise UserError(f"the local AWS does not answer: {error}. End it by `make destroy ENV=local`") from None
+            raise UserError(
+                f"the local AWS does not answer: {error}. End it by `headwater destroy --env local`"
+            ) from None
         if bootstrap != "CREATE_COMPLETE":
             place = f"aws://{environment.account}/{environment.region}"
             # Without an app named, CDK would synthesize it first, only to look at its environments.
-            self.cdk(["bootstrap", "--app", str(SYNTHESIZED), place])
+            self.cdk(["bootstrap", "--app", str(self._folder.synthesized), place])
 
     def cdk(self, arguments: Sequence[str]) -> None:
         """Run CDK's command line. Raises UserError with the end of the local AWS's log where it fails, and where both
         stand still."""
         running = self._running
         verb = arguments[0]
-        options = [*_OPTIONS.get(verb, ()), *(self._synthesized() if verb == "destroy" else ())]
-        command = accounts.command(self._environment, [*arguments, *options])
+        command = cdk.command(self._folder, self._environment.name, [*arguments, *_OPTIONS.get(verb, ())])
         try:
             # The user's own settings of AWS would lead elsewhere.
             kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
             node = f"{kept.get('NODE_OPTIONS', '')} --require {json.dumps(str(IMPATIENT))}".strip()
-            variables = {**kept, **running.environment, "NODE_OPTIONS": node}
+            variables = {**kept, **running.environment, "NODE_OPTIONS": node, "PATH": cdk.search_path()}
             with subprocess.Popen(command, cwd=ROOT, env=variables) as child:
                 try:
                     process_groups.await_end("CDK", child, _PATIENCE_SECONDS, lambda: _work(child, running))
@@ -94,18 +103,19 @@ class LocalAws:
         except StuckError as error:
             failed = f"was killed: {error}"
         if failed:
-            raise UserError(f"cdk {verb} {failed}. The end of {log_of()}:\n{tail(log_of())}")
+            log = daemon.log_of(self._account)
+            raise UserError(f"cdk {verb} {failed}. The end of {log}:\n{tail(log)}")
 
     def deployed(self) -> None:
         """Say how the local AWS is reached and ended."""
         name = self._environment.name
-        say(f"The local AWS runs on; `make destroy ENV={name}` ends it. With its variables AWS's tools find it:")
-        say(f"  . {shlex.quote(os.path.relpath(variables_of()))}")
+        say(f"The local AWS runs on; `headwater destroy --env {name}` ends it. With its variables AWS's tools find it:")
+        say(f"  . {shlex.quote(os.path.relpath(daemon.variables_of(self._account)))}")
 
     @contextmanager
     def deletion(self) -> Iterator[str]:
         """Surround the deletion of stacks; the local AWS ends with the last one, or where it does not answer."""
-        running = Running.find()
+        running = Running.find(self._account)
         if running is None:
             say("There is no local AWS: it was ended before, or never started")
             yield "there is no local AWS to ask"
@@ -114,7 +124,7 @@ class LocalAws:
             running.stacks()
         except BotoCoreError:
             say("The local AWS does not answer: it ends, with all that it has stored")
-            running.stop()
+            running.stop(self._account)
             yield "the local AWS did not answer"
             return
         yield ""
@@ -123,28 +133,14 @@ class LocalAws:
             say(f"The local AWS runs on for {', '.join(others)}")
             return
         with announce("Ending the local AWS"):
-            running.stop()
-
-    def _synthesized(self) -> list[str]:
-        """Return the options by which CDK takes the last synthesis, if it is the environment's.
-
-        In AWS a destroy synthesizes anew: another kind of source may have been synthesized last.
-        """
-        try:
-            Deployment.read(SYNTHESIZED, self._environment.name)
-        except UserError:
-            return []
-        return ["--app", str(SYNTHESIZED)]
+            running.stop(self._account)
 
     @property
     def _running(self) -> Running:
-        running = Running.find()
+        running = Running.find(self._account)
         if running is None:
             name = self._environment.name
-            raise UserError(
-                f"{name}: found no local AWS that runs, expected one: make deploy ENV={name}; or read the file of "
-                "variables that make demo DEPLOYED=1 KEEP=1 names"
-            )
+            raise UserError(f"{name}: found no local AWS that runs, expected one: headwater deploy --env {name}")
         return running
 
 

@@ -5,16 +5,17 @@ from headwater.console import say
 from headwater.environment import schemas
 from headwater.paths import ROOT
 from headwater.review import reference_pages
-from rig.documentation import command_line, promises, python_api
+from rig.documentation import command_line, environment_fields, promises, python_api
 
 
 def reference() -> None:
-    """Write anew what is made from reviewed/ and the code: four pages of docs/reference, docs/promises.md, and schemas/
+    """Write anew what is made from reviewed/ and the code: five pages of docs/reference, docs/promises.md, and schemas/
     for editors."""
     pages = {
         **reference_pages.pages(),
         **schemas.files(),
         python_api.PAGE: python_api.page(),
+        environment_fields.PAGE: environment_fields.page(),
         promises.PAGE: promises.page(promises.read()),
         command_line.PAGE: command_line.page(map(commands.load, commands.verbs())),
     }

@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from headwater.commands import db
+from headwater.commands.options import Folder
 from headwater.commands.sources import refuse_without_contract
 from headwater.commands.verify import comparison_table
 from headwater.console import announce, keep_running, say
@@ -21,10 +21,11 @@ from rig.demo import replication
 
 def replicate(
     name: Annotated[str, typer.Option("--database", help="The database's name.")],
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")],
     host: db.Host = "localhost",
     port: db.Port = 5432,
     keep: Annotated[bool, typer.Option("--keep", help="Go on until Ctrl-C, to query the lake meanwhile.")] = False,
+    *,
+    folder: Folder,
 ) -> None:
     """Read a PostgreSQL database of your own into a lake on this machine, follow its changes, and prove that the lake
     equals it.
@@ -35,8 +36,8 @@ def replicate(
     Spark writer. The lake ends with the next run, and the replication slot with this one, however it ends. The status
     is 1 where the lake differs.
     """
-    every = read_contracts(contracts)
-    refuse_without_contract(every, POSTGRESQL, "--contracts")
+    every = read_contracts(folder.contracts)
+    refuse_without_contract(every, POSTGRESQL, "--folder")
     described = of_database(every, POSTGRESQL)
     password = db.cdc_password()
     artifacts.build(announce)
@@ -50,6 +51,6 @@ def replicate(
         if keep:
             keep_running(addresses, check)
 
-    replication.replicate(host, port, name, password, described, contracts, announce, compared)
+    replication.replicate(host, port, name, password, described, folder, announce, compared)
     if not equal:
         sys.exit(1)

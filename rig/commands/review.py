@@ -1,51 +1,30 @@
 """``headwater dev review``: show what a change does to a deployment."""
 
-import subprocess
 from pathlib import Path
 from typing import Annotated
 
-import boto3
 import typer
 
-from headwater.commands.options import Environment
+from headwater.commands.options import Environment, Folder
 from headwater.console import say
 from headwater.contract.evolution import REFUSED, SAFE, Change, changes
 from headwater.contract.reading import read_versions
-from headwater.paths import BASELINES, CONTRACTS, ROOT, SYNTHESIZED
 from headwater.review import baselines, removed_sources, replacements
 from headwater.review import comment as review_comment
-from headwater.review.baselines import CDK
 from headwater.review.comment import Section
 from headwater.review.replacements import Specification
 
-app = typer.Typer(help="Compare the baselines of two checkouts: what differs, and what would be lost.")
+app = typer.Typer(help="Compare the baselines of two states of a lake folder: what differs, and what would be lost.")
 
 Before = Annotated[Path, typer.Option(help="Folder of the baselines of what is deployed, from another checkout.")]
-After = Annotated[Path, typer.Option(help="Folder of the baselines of what would be deployed.")]
 
 
 @app.command()
-def diff(environment: Environment, before: Before, after: After = BASELINES) -> None:
-    """Print the output of cdk diff for the stacks that differ."""
-    text = baselines.difference(baselines.read(before / environment), baselines.read(after / environment))
-    say(text or f"{environment}: no difference")
-
-
-@app.command()
-def synthesized(environment: Environment) -> None:
-    """Compare the stacks that were synthesized last with what is deployed, by cdk diff.
-
-    Without AWS credentials, compare them with this checkout's baselines.
-    """
-    reviewed, stacks = baselines.read(BASELINES / environment), baselines.from_assembly(SYNTHESIZED)
-    # cdk diff says nothing of a stack that has left the app.
-    for warning in removed_sources.warnings(environment, reviewed, stacks, Specification()):
-        say(warning)
-    if boto3.Session().get_credentials() is not None:
-        done = subprocess.run([*CDK, "--app", str(SYNTHESIZED), "diff"], cwd=ROOT)
-        raise typer.Exit(done.returncode)
-    say(f"No AWS credentials: comparing {environment} with {BASELINES / environment}, not with what is deployed\n")
-    text = baselines.difference(reviewed, stacks)
+def diff(environment: Environment, before: Before, *, folder: Folder) -> None:
+    """Print the environment's fields that differ, and the output of cdk diff for the stacks that do."""
+    text = baselines.whole_difference(
+        baselines.read_whole(before / environment), baselines.read_whole(folder.baselines / environment)
+    )
     say(text or f"{environment}: no difference")
 
 
@@ -53,26 +32,26 @@ def synthesized(environment: Environment) -> None:
 def gate(
     environment: Environment,
     before: Before,
-    after: After = BASELINES,
     contracts_before: Annotated[
         Path | None, typer.Option(help="Folder of the contracts of what is deployed; without it they are not compared.")
     ] = None,
-    contracts: Annotated[Path, typer.Option(help="Folder of the contracts of what would be deployed.")] = CONTRACTS,
+    *,
+    folder: Folder,
 ) -> None:
     """Name every stateful resource that would be replaced or deleted, and every change of a contract that is not safe.
     If the last contract of a source goes, then also name the source's stacks and what stays of them.
     The status is 1 where nobody agreed to a loss, and where the writer would refuse a contract."""
-    old, new = baselines.read(before / environment), baselines.read(after / environment)
+    old, new = baselines.read(before / environment), baselines.read(folder.baselines / environment)
     specification = Specification()
     losses = replacements.losses(environment, old, new, specification)
-    refused = replacements.unacknowledged(losses, replacements.read_acknowledged())
+    refused = replacements.unacknowledged(losses, replacements.read_acknowledged(folder.acknowledged))
     for loss in losses:
         say(f"{'refused' if loss in refused else 'agreed'}: {loss}")
     if refused:
-        say(f"\n{replacements.how_to_allow(refused)}")
+        say(f"\n{replacements.how_to_allow(refused, folder.acknowledged)}")
     for warning in removed_sources.warnings(environment, old, new, specification):
         say(warning)
-    changed = _changes(contracts_before, contracts)
+    changed = _changes(contracts_before, folder.contracts)
     for change in changed:
         say(f"{change.verdict}: {change}")
     # Whoever agreed to lose the resources of a table agreed to that change of its contract.
@@ -95,6 +74,8 @@ def comment(
         Path, typer.Argument(metavar="FOLDER", help="Holds what gate, cost and diff printed: gate.txt and so on.")
     ],
     run_url: Annotated[str, typer.Option(help="Address of the workflow's run, whose artifact holds the whole texts.")],
+    *,
+    folder: Folder,
 ) -> None:
     """Print the comment on a pull request for one environment, cut to what GitHub takes."""
     sections = [
@@ -105,4 +86,4 @@ def comment(
             ("cdk diff", "diff.txt", False),
         )
     ]
-    say(review_comment.render(environment, sections, run_url))
+    say(review_comment.render(folder.settings.name, environment, sections, run_url))

@@ -10,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -22,7 +21,7 @@ from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.definitions.connectors import topic
 from headwater.errors import UserError
 from headwater.folder_lock import claimed_empty
-from headwater.paths import BUILD, RUN
+from headwater.lake_folder import LakeFolder
 from headwater.verify import TableComparison
 from headwater.waiting import StuckError, wait_until
 from rig import fixed_loop
@@ -63,20 +62,21 @@ _CONTRACT = "contracts/customers.yaml"
 
 
 def run(
+    lake_folder: LakeFolder,
     plan: DemoPlan,
     announce: Announce,
     say: Say,
     keep: Callable[[Mapping[str, str]], None] | None = None,
-    output: Path = BUILD / "demo",
 ) -> list[TableComparison]:
-    """Run the demonstration and write ``report.html`` and ``report.json`` into ``output``, if that can be done.
+    """Run the demonstration and write ``report.html`` and ``report.json`` into the lake folder's
+    ``build/demo``, if that can be done.
 
     ``keep`` is called after the report, while everything still runs, with the addresses of what is deployed; it is
     destroyed when that returns. Raises ``UserError`` where a part is missing, a deployment fails or the lake does not
     come to equal its sources.
     """
     phases = Phases()
-    folder = RUN / "demo"
+    folder, output = lake_folder.run / "demo", lake_folder.build / "demo"
     with (
         claimed_empty(folder, "the demo"),
         LocalDeployment(folder) as deployment,
@@ -84,10 +84,10 @@ def run(
         _interrupted(deployment, say),
     ):
         with phases.measure("deploy"):
-            with announce("Starting a local AWS, and synthesizing the stacks"):
+            with announce("Starting a local AWS"):
                 deployment.start()
             release = beside.submit(_make_release, deployment)
-            with announce("Deploying the stacks by cdk deploy"):
+            with announce("Synthesizing and deploying the stacks by headwater deploy"):
                 deployment.deploy(deployment.checkout)
         contracts = deployment.contracts()
         own, key_value = (of_database(contracts, database) for database in (POSTGRESQL, DYNAMODB))

@@ -41,6 +41,7 @@ from rig.local_aws.daemon import Running
 
 ENVIRONMENT = "local"
 DATABASE = "northwind"
+"""The example's database."""
 _PATIENCE_SECONDS = 600.0
 # What people call what runs below the account's folders of these names; the rest is the account's own.
 _PARTS = {
@@ -93,32 +94,28 @@ class LocalDeployment(ExitStack):
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start an empty account of AWS, and synthesize the stacks meanwhile."""
+        """Start an empty account of AWS."""
         self.checkout = Checkout(self.folder / "checkout")
         if platform.machine() in ("aarch64", "arm64"):
             # The nodes' Python packages are those of their processor.
             settings = self.checkout.folder / "config" / "local.yaml"
             settings.write_text(settings.read_text().replace(": r7i.", ": r7g."))
-        with self._start(self.checkout, "cdk synth", self.checkout.cdk(ENVIRONMENT, "synth", "--quiet")) as synthesis:
-            self._local_aws = self.enter_context(_LocalAws(self.checkout))
-            found = Running.find(self.checkout.account)
-            if found is None:
-                raise UserError(f"the local AWS has ended:\n{tail(daemon.log_of(self.checkout.account))}")
-            self.account = found
-            _succeed(synthesis)
+        self._local_aws = self.enter_context(_LocalAws(self.checkout))
+        found = Running.find(self.checkout.account)
+        if found is None:
+            raise UserError(f"the local AWS has ended:\n{tail(daemon.log_of(self.checkout.account))}")
+        self.account = found
 
     def release(self) -> Checkout:
         """Another checkout, for the same account, from which the deployment may be updated."""
         return Checkout(self.folder / "release", beside=self.checkout)
 
     def synthesize(self, checkout: Checkout) -> None:
-        """Do as ``make synth`` does."""
-        self._run(checkout, "headwater dev assets", checkout.headwater("dev", "assets"))
-        self._run(checkout, "cdk synth", checkout.cdk(ENVIRONMENT, "synth", "--quiet"))
+        """Make a checkout's assets and synthesize its stacks, so that its deploy has less to do."""
+        self._run(checkout, "headwater synth", checkout.headwater("synth", "--env", ENVIRONMENT))
 
     def deploy(self, checkout: Checkout) -> None:
-        """Do as ``make deploy`` does with what a checkout has synthesized. Raises UserError with the end of what CDK
-        says where that fails."""
+        """Deploy a checkout's stacks. Raises UserError with the end of what CDK says if that fails."""
         self._run(checkout, "headwater deploy", checkout.headwater("deploy", "--env", ENVIRONMENT))
 
     def destroy(self) -> None:
@@ -258,7 +255,8 @@ class LocalDeployment(ExitStack):
         return f". {shlex.quote(str(of_owner))} && psql"
 
     def _run(self, checkout: Checkout, name: str, command: Sequence[str]) -> None:
-        process = self._start(checkout, name, command)
+        log = checkout.folder / "build" / "logs" / f"{name.replace(' ', '-')}.log"
+        process = Process(Program(name, command, log, env=checkout.environment(), cwd=checkout.folder))
         with self._lock:
             if self._interrupted:
                 raise UserError(f"{name}: not begun, since the demo ends")
@@ -270,10 +268,6 @@ class LocalDeployment(ExitStack):
             with self._lock:
                 self._commands.remove(process)
             process.stop()
-
-    def _start(self, checkout: Checkout, name: str, command: Sequence[str]) -> Process:
-        log = checkout.folder / "build" / "logs" / f"{name.replace(' ', '-')}.log"
-        return Process(Program(name, command, log, env=checkout.environment(), cwd=checkout.folder))
 
 
 def _succeed(process: Process) -> None:

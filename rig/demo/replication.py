@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from headwater.console import Announce
 from headwater.contract.model import Contract
 from headwater.folder_lock import claimed_empty
-from headwater.paths import RUN
+from headwater.lake_folder import LakeFolder
 from headwater.verify import TableComparison
 from rig.local.own_database import OwnDatabase, OwnPipeline
 
@@ -23,7 +22,7 @@ def replicate(
     name: str,
     password: str,
     contracts: Sequence[Contract],
-    contract_folder: Path,
+    lake_folder: LakeFolder,
     announce: Announce,
     compared: Callable[[list[TableComparison], Mapping[str, str], Callable[[], None]], None],
 ) -> None:
@@ -31,11 +30,11 @@ def replicate(
     the connector's. ``compared`` is called with the comparison of lake and source, the addresses of the parts, and what
     raises ProcessError where one has ended; the parts stop when it returns. Raises UserError where a part is missing,
     dies or does not drain."""
-    folder = RUN / "replicate"
+    folder = lake_folder.run / "replicate"
     source = OwnDatabase(host, port, name, password, folder)
     with (
         claimed_empty(folder, "headwater replicate"),
-        OwnPipeline(folder, contracts, contract_folder, source) as pipeline,
+        OwnPipeline(folder, contracts, lake_folder, source) as pipeline,
     ):
         with announce("Starting the AWS API and Kafka"):
             pipeline.start_source()

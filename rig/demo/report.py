@@ -16,8 +16,9 @@ import pyarrow as pa
 import sqlglot
 
 from headwater.console import one_line
-from headwater.definitions.dashboard import PIE_CUSTOMERS
-from headwater.definitions.named_queries import revenue_sql
+from headwater.contract.reading import read_contracts
+from headwater.definitions.saved_queries import read_saved_queries
+from headwater.lake_folder import EXAMPLE
 from headwater.private_files import make_private
 from headwater.queries import isolated_duckdb
 from headwater.verify import TableComparison
@@ -25,6 +26,10 @@ from rig import pages
 from rig.demo.scatter_labels import PLOT_HEIGHT, Dot, label_offsets
 from rig.pages import ACCENT, INK, MUTED, WARM, bars, styled
 
+PIE_CUSTOMERS = 20
+"""So many customers have a slice of their own; the others share one."""
+_REVENUE = "revenue-by-customer"
+"""The example's saved query of each customer's revenue."""
 _NAMED_DOTS = 8
 # Radii in pixels, and how far the axes go for the largest dot.
 _LARGEST_DOT, _SMALLEST_DOT = 19, 4
@@ -131,7 +136,8 @@ class CustomerRevenue:
 
 def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
     """Each customer's revenue, largest first, of the lake's live orders, by the query that QuickSight's charts show."""
-    (query,) = sqlglot.transpile(revenue_sql("orders"), read="athena", write="duckdb")
+    saved = {query.name: query for query in read_saved_queries(EXAMPLE.queries, read_contracts(EXAMPLE.contracts))}
+    (query,) = sqlglot.transpile(saved[_REVENUE].sql({"view.orders": "orders"}), read="athena", write="duckdb")
     with isolated_duckdb() as connection:
         connection.register("orders", lake_orders.select(["order_id", "customer", "items"]))
         found = [CustomerRevenue(*row) for row in connection.execute(query).fetchall()]

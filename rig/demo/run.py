@@ -15,7 +15,7 @@ from headwater.console import Announce
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.folder_lock import claimed_empty
-from headwater.paths import BUILD, CONTRACTS, RUN
+from headwater.lake_folder import LakeFolder
 from headwater.verify import TableComparison
 from rig import fixed_loop
 from rig.demo import report, workloads
@@ -57,20 +57,21 @@ class Phases:
 
 
 def run(
+    lake_folder: LakeFolder,
     plan: DemoPlan,
     announce: Announce,
     say: Say,
     keep: Callable[[Mapping[str, str]], None] | None = None,
-    output: Path = BUILD / "demo",
 ) -> list[TableComparison]:
-    """Run the demonstration and write ``report.html`` and ``report.json`` into ``output``, if that can be done.
+    """Run the demonstration and write ``report.html`` and ``report.json`` into the lake folder's
+    ``build/demo``, if that can be done.
 
     ``keep`` is called after the report, while everything still runs, with the addresses of the parts; the parts stop
     when it returns. Raises ``UserError`` where a part is missing, dies or does not drain.
     """
     phases = Phases()
-    contracts = read_contracts(CONTRACTS)
-    folder = RUN / "demo"
+    contracts = read_contracts(lake_folder.contracts)
+    folder, output = lake_folder.run / "demo", lake_folder.build / "demo"
     with claimed_empty(folder, "the demo"), ExitStack() as opened:
         aws_api, sources = _open(opened, folder, contracts, plan)
         with phases.measure("start"):
@@ -126,7 +127,7 @@ def run(
             )
         if keep is not None:
             of_parts = {name: at for source in sources for name, at in source.addresses().items()}
-            keep({**of_parts, **lake_addresses(aws_api, contracts), "Folder": str(folder)})
+            keep({**of_parts, **lake_addresses(aws_api, contracts, lake_folder), "Folder": str(folder)})
     return [table for tables in compared.values() for table in tables]
 
 

@@ -16,10 +16,10 @@ from typing import Annotated
 
 import msgspec
 
-from headwater.paths import REVIEWED, ROOT
+from headwater.paths import PROMISES, ROOT
 from headwater.yaml_files import END, convert, read_yaml
 
-LIST = REVIEWED / "promises.yaml"
+LIST = PROMISES
 PAGE = ROOT / "docs" / "promises.md"
 UNIT, TEST, DRILLS = SUITES = ("unit", "test", "drills")
 """The targets of make that run the tests of promises, from the quickest to the slowest."""

@@ -12,6 +12,7 @@ from typing import Any
 from headwater.contract.masks import read_key
 from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
 from headwater.definitions import writers
+from headwater.lake_folder import EXAMPLE
 from headwater.operations.positions import UnreadRecords
 from headwater.paths import ROOT
 from headwater.verify import DynamoDbSource, Lake, TableComparison, verify_tables
@@ -113,7 +114,7 @@ class KeyValuePipeline(ExitStack):
     def start_writer(self, *arguments: str, window_seconds: int = WINDOW_SECONDS) -> Process:
         """Start the Glue job's script for all tables; ``--once`` among the arguments makes it drain and exit."""
         sources = {table.table: source for source in self.tables.values() for table in lake_tables([source.contract])}
-        environment = local_environment()
+        environment = local_environment(EXAMPLE)
         rendered = writers.job_arguments(
             [contract_address(contract) for contract in self.contracts],
             PLACE,

@@ -13,9 +13,10 @@ from headwater.contract.model import Contract
 from headwater.definitions import source_checks
 from headwater.definitions.connectors import SLOT
 from headwater.definitions.left_slot import COST, DROP_STATEMENT, unread_slot
-from headwater.definitions.order_database import CDC_ROLE
+from headwater.definitions.source_database import CDC_ROLE
 from headwater.errors import UserError
-from headwater.order_database.trust_advice import trust_advice
+from headwater.lake_folder import LakeFolder
+from headwater.postgresql.trust_advice import trust_advice
 from rig.local.libpq_trust import connector_host, connector_options
 from rig.local.pipeline import DatabaseServer, Pipeline
 from rig.local.processes import Part
@@ -102,9 +103,9 @@ class OwnPipeline(Pipeline):
     """The pipeline of one's own ``database``, whose tables ``contracts`` describe."""
 
     def __init__(
-        self, folder: Path, contracts: Sequence[Contract], contract_folder: Path, database: OwnDatabase
+        self, folder: Path, contracts: Sequence[Contract], lake_folder: LakeFolder, database: OwnDatabase
     ) -> None:
-        super().__init__(folder, contracts, contract_folder)
+        super().__init__(folder, contracts, lake_folder)
         self._own = database
         self.database = database.name
         self.passwords = {CDC_ROLE: database.password}

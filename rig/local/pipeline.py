@@ -20,17 +20,19 @@ from headwater.contract.masks import KEY_FIELD
 from headwater.contract.model import POSTGRESQL, Contract, change_history, lake_tables, of_database
 from headwater.definitions import connectors, writers
 from headwater.definitions.connectors import CaptureSettings
+from headwater.definitions.database_files import read_database_files
 from headwater.definitions.glue_table import table_input
-from headwater.definitions.order_database import CDC_ROLE, ROLES
+from headwater.definitions.source_database import CDC_ROLE, ROLES
 from headwater.definitions.writers import LakePlace
 from headwater.environment.model import Environment
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.lake.base.idle_pause import FIRST_PAUSE_SECONDS
 from headwater.lake.base.s3_uri import object_uri, split_uri
-from headwater.order_database import administration
-from headwater.order_database.queries import single_value
-from headwater.paths import CONFIG, CONTRACTS, ROOT
+from headwater.lake_folder import EXAMPLE, LakeFolder
+from headwater.paths import ROOT
+from headwater.postgresql import administration
+from headwater.postgresql.queries import single_value
 from headwater.verify import Lake, PostgresqlSource, TableComparison, load_queries, s3_options, verify_tables
 from headwater.waiting import PATIENCE_SECONDS, wait_until
 from rig.local import aws, spark
@@ -43,6 +45,7 @@ from rig.local.spark import SparkJob
 from rig.local.tls_front import TlsFront
 
 DATABASE = "northwind"
+"""The example's database."""
 GLUE_DATABASE = "headwater_local"
 ENVIRONMENT = "local"
 LANDING_BUCKET = "headwater-landing"
@@ -76,15 +79,16 @@ class DatabaseServer:
 class Pipeline(ExitStack):
     """PostgreSQL, Kafka, Kafka Connect, an AWS API and the Spark writer below one folder.
 
-    ``contracts`` come from ``contract_folder``. The pipeline captures PostgreSQL's tables; the lake gets the tables of
-    all contracts. Tests that bring tables of their own create them with ``sql``, which runs first in the new database.
+    ``contracts`` and settings come from ``lake_folder``. The pipeline captures PostgreSQL's tables; the lake gets the
+    tables of all contracts. Tests that bring tables of their own create them with ``sql``, which runs first in the new
+    database.
     """
 
     def __init__(
         self,
         folder: Path,
         contracts: Sequence[Contract],
-        contract_folder: Path = CONTRACTS,
+        lake_folder: LakeFolder = EXAMPLE,
         sql: str = "",
         spread: Spread = Spread(),
         snapshot_mode: str = CaptureSettings.snapshot_mode,
@@ -98,12 +102,13 @@ class Pipeline(ExitStack):
         self.folder = folder.resolve()
         self.contracts = of_database(contracts, POSTGRESQL)
         self._catalogued = list(contracts)
-        self.contract_folder = contract_folder
+        self.lake_folder = lake_folder
         self.postgres = PostgresqlServer(self.folder / "postgres")
         self.front = TlsFront(self.folder / "front", self.postgres)
         self.aws = AwsApi(self.folder / "aws")
         self.broker = Broker(self.folder / "kafka", connectors.broker_config())
-        self.database = DATABASE
+        settings = local_environment(lake_folder).database
+        self.database = DATABASE if settings is None else settings.name
         self.passwords = {role: secrets.token_urlsafe(16) for role in ROLES}
         self.mask_key = new_mask_key()
         self.server: DatabaseServer
@@ -115,16 +120,17 @@ class Pipeline(ExitStack):
         self._spread = spread
 
     def start_source(self) -> None:
-        """Start PostgreSQL and create the order database, empty."""
+        """Start PostgreSQL and create the database of the lake folder."""
         self.enter_context(self.postgres)
         self.enter_context(self.front)
         self.server = DatabaseServer(self.front.host, self.front.port, connectors.verified_by(self.front.root))
         with self.postgres.connect() as admin:
-            admin.execute(f"CREATE DATABASE {DATABASE}")
-        with self.postgres.connect(DATABASE) as owner:
+            admin.execute(f"CREATE DATABASE {self.database}".encode())
+        with self.postgres.connect(self.database) as owner:
             if self._sql:
                 owner.execute(self._sql.encode())
-            administration.create(owner, self.passwords, self.contracts)
+            files = read_database_files(self.lake_folder.database)
+            administration.create(owner, self.passwords, self.contracts, files)
 
     def start_stream(self) -> None:
         """Start the AWS API and Kafka, and create what the connectors expect to find in both."""
@@ -193,7 +199,7 @@ class Pipeline(ExitStack):
         rendered = writers.step_arguments(
             [contract_address(contract) for contract in self.contracts],
             PLACE,
-            local_environment().lake,
+            local_environment(self.lake_folder).lake,
             landing=self.landing,
             idle_seconds_max=idle_seconds_max,
             awaits_backfill=self._snapshot_mode == connectors.NO_DATA,
@@ -212,9 +218,9 @@ class Pipeline(ExitStack):
         idle_seconds_max: float = FIRST_PAUSE_SECONDS,
     ) -> None:
         """Start everything, with ``load`` filling the database before the first snapshot."""
-        with announce("Starting PostgreSQL and creating the order database"):
+        with announce("Starting PostgreSQL and creating the database"):
             self.start_source()
-        with announce("Loading the order database"), self.postgres.connect(DATABASE) as owner:
+        with announce("Loading the database"), self.postgres.connect(self.database) as owner:
             load(owner)
         with announce("Starting the AWS API and Kafka"):
             self.start_stream()
@@ -228,7 +234,7 @@ class Pipeline(ExitStack):
 
     def application(self) -> psycopg.Connection:
         """Connect as the application that changes orders."""
-        return self.postgres.connect(DATABASE, "headwater_app", self.passwords["headwater_app"])
+        return self.postgres.connect(self.database, "headwater_app", self.passwords["headwater_app"])
 
     def await_captured(self, patience: float = PATIENCE_SECONDS) -> dict[str, int]:
         """Wait until Debezium has confirmed every change that the source has committed so far.
@@ -293,7 +299,7 @@ class Pipeline(ExitStack):
 
     def verify(self) -> list[TableComparison]:
         """Compare every table of the source with its lake table."""
-        queries = load_queries(self.contracts, self.contract_folder)
+        queries = load_queries(self.contracts, self.lake_folder.contracts)
         with self.source() as reader:
             sources = {POSTGRESQL: PostgresqlSource(reader, queries, self.mask_key)}
             return verify_tables(self.contracts, sources, self.lake())
@@ -321,7 +327,7 @@ class Pipeline(ExitStack):
         """Where a person reaches the parts while the demo keeps them running."""
         client, curl = (shlex.quote(str(path)) for path in (self.broker.client_properties, self.connect.curl_options))
         return {
-            "PostgreSQL": f"host={self.postgres.host} port={self.postgres.port} dbname={DATABASE} "
+            "PostgreSQL": f"host={self.postgres.host} port={self.postgres.port} dbname={self.database} "
             f"user={self.postgres.superuser}, with the password in {self.postgres.folder / 'password'}",
             "Kafka": f"--bootstrap-server {self.broker.bootstrap} --command-config {client}",
             "Kafka Connect": f"curl --config {curl} {self.connect.url}/connectors",
@@ -329,7 +335,7 @@ class Pipeline(ExitStack):
 
     def query_command(self) -> str:
         """The command that asks this lake."""
-        return _query_command(self.aws, self.contracts, self.contract_folder)
+        return _query_command(self.aws, self.contracts, self.lake_folder)
 
 
 class EventLog:
@@ -386,9 +392,9 @@ def contract_address(contract: Contract) -> str:
 
 
 @cache
-def local_environment() -> Environment:
-    """Return what ``config/local.yaml`` says."""
-    return read_environment(ENVIRONMENT, CONFIG)
+def local_environment(lake_folder: LakeFolder) -> Environment:
+    """Return what a lake folder's ``config/local.yaml`` says."""
+    return read_environment(ENVIRONMENT, lake_folder.config)
 
 
 def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
@@ -427,21 +433,21 @@ def lake_memory_bytes(aws_api: AwsApi) -> dict[str, int]:
     return {"AWS API": bytes_of_part(aws_api.pid), "S3": bytes_of_part(aws_api.store.pid)}
 
 
-def lake_addresses(aws_api: AwsApi, contracts: Sequence[Contract]) -> dict[str, str]:
-    """Where a person reaches the AWS API and the lake of the contracts of this checkout."""
+def lake_addresses(aws_api: AwsApi, contracts: Sequence[Contract], lake_folder: LakeFolder) -> dict[str, str]:
+    """Where a person reaches the AWS API and the lake of a lake folder's contracts."""
     return {
         "AWS API": aws_api.endpoint,
         "S3": aws_api.s3_endpoint,
         "Lake": LAKE,
-        "Query it": _query_command(aws_api, contracts, CONTRACTS),
+        "Query it": _query_command(aws_api, contracts, lake_folder),
     }
 
 
-def _query_command(aws_api: AwsApi, contracts: Sequence[Contract], contract_folder: Path) -> str:
-    folder = "" if contract_folder == CONTRACTS else f" --contracts {shlex.quote(str(contract_folder))}"
+def _query_command(aws_api: AwsApi, contracts: Sequence[Contract], lake_folder: LakeFolder) -> str:
+    command = ".venv/bin/headwater" if lake_folder == EXAMPLE else "./headwater"
     return (
         f". {shlex.quote(str(aws_api.variables))} && "
-        f".venv/bin/headwater sql --lake {LAKE} --endpoint {aws_api.s3_endpoint} --region {aws.REGION}{folder} "
+        f"{command} sql --lake {LAKE} --endpoint {aws_api.s3_endpoint} --region {aws.REGION} "
         f'"SELECT * FROM {contracts[0].table}_current"'
     )
 

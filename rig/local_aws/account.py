@@ -50,7 +50,7 @@ class LocalAccount(ExitStack):
         # The emulator takes a key of twelve digits for the number of the account.
         credentials = {**aws.make_credentials(), "AWS_ACCESS_KEY_ID": account}
         self.surroundings = Surroundings(account, region, self.store, credentials, of_store, idle)
-        self.databases = database.Clusters(self.folder / "rds", self.surroundings, authority.read())
+        self.databases = database.Clusters(self.folder / "rds", self.surroundings, authority.of(folder))
         self.brokers = stream.Clusters(self.folder / "msk", self.surroundings)
         self.connectors = connect.Connectors(self.folder / "connect", self.surroundings)
         self.clusters = emr.Clusters(self.folder / "emr", self.surroundings)

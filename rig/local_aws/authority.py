@@ -1,27 +1,23 @@
-"""The authority that signs the certificates of the local AWS's databases: made in set-up, since templates name it."""
+"""The authority that signs the certificates of the local AWS's databases. Templates name it, so synthesis needs it."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from headwater import private_files
-from headwater.errors import UserError
-from headwater.paths import BUILD
 from rig.local.certificates import Authority
 
-ROOT = BUILD / "local_aws" / "authority.pem"
-KEY = BUILD / "local_aws" / "authority.key"
+ROOT = "authority.pem"
+"""The file of the authority's certificate, beside the folder of a local AWS."""
+_KEY = "authority.key"
 
 
-def build() -> None:
-    """Make the authority of this checkout, unless it is there."""
-    if not KEY.exists():
-        authority = Authority.make()
-        ROOT.parent.mkdir(parents=True, exist_ok=True)
-        ROOT.write_text(authority.root)
-        private_files.write(KEY, authority.key)
-
-
-def read() -> Authority:
-    """The authority of this checkout. Raises UserError where it has not been made."""
-    if not KEY.exists():
-        raise UserError(f"{KEY} is missing: run `make assets`")
-    return Authority(ROOT.read_text(), KEY.read_text())
+def of(account: Path) -> Authority:
+    """The authority of the local AWS below a folder. It is made if it is missing."""
+    root, key = account.with_name(ROOT), account.with_name(_KEY)
+    if not key.exists():
+        made = Authority.make()
+        account.parent.mkdir(parents=True, exist_ok=True)
+        root.write_text(made.root)
+        private_files.write(key, made.key)
+    return Authority(root.read_text(), key.read_text())

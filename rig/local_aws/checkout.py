@@ -11,6 +11,7 @@ from pathlib import Path
 from headwater import git_files
 from headwater.errors import UserError
 from headwater.paths import BUILD, ROOT
+from headwater.yaml_files import set_value
 
 _LOCAL_AWS = Path("build") / "local_aws"
 # What the assets of other contracts or other code write anew; the rest of build/ is shared.
@@ -72,6 +73,11 @@ class Checkout:
         if text.count(old) != 1:
             raise UserError(f"{file}: found {old!r} {text.count(old)} times, expected it once")
         path.write_text(text.replace(old, new))
+
+    def set_field(self, field: str, value: str, environment: str = "local") -> None:
+        """Write a field, ``part.field``, of an environment's file."""
+        path = self.folder / "config" / f"{environment}.yaml"
+        path.write_text(set_value(path.read_text("utf-8"), field.split("."), value), "utf-8")
 
     def append(self, file: str, text: str) -> None:
         """Add to the end of a file."""

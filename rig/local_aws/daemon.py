@@ -21,12 +21,12 @@ import psutil
 from headwater import private_files
 from headwater.console import say
 from headwater.errors import UserError
+from headwater.lake_folder import LakeFolder
 from headwater.log_files import tail
-from headwater.paths import BUILD, ROOT
+from headwater.paths import ROOT
 from headwater.waiting import cpu_seconds, wait_until
 from rig.local import aws
 
-FOLDER = BUILD / "local_aws" / "account"
 REGION = aws.REGION
 """Where the local AWS is."""
 
@@ -41,7 +41,7 @@ class Running:
     environment: dict[str, str]
 
     @classmethod
-    def find(cls, folder: Path = FOLDER) -> Self | None:
+    def find(cls, folder: Path) -> Self | None:
         """The one below a folder; None where none runs."""
         try:
             found = cls(**json.loads(description_of(folder).read_text()))
@@ -50,7 +50,7 @@ class Running:
         return found if found._runs() else None
 
     @classmethod
-    def start(cls, folder: Path = FOLDER) -> Self:
+    def start(cls, folder: Path) -> Self:
         """Start one, empty, below a folder, for a ``LocalAccount``. Raises UserError with the end of its log where it
         does not start."""
         warn_of_root()
@@ -91,7 +91,7 @@ class Running:
         pages = self.client("cloudformation").get_paginator("describe_stacks").paginate()
         return {stack["StackName"]: stack["StackStatus"] for page in pages for stack in page["Stacks"]}
 
-    def stop(self, folder: Path = FOLDER) -> None:
+    def stop(self, folder: Path) -> None:
         """End it with all that runs in it, and remove what it has stored."""
         os.kill(self.pid, signal.SIGTERM)
         wait_until("the local AWS to end", lambda: not self._runs(), work=partial(cpu_seconds, self.pid))
@@ -106,17 +106,22 @@ class Running:
             return False
 
 
+def account_of(lake: LakeFolder) -> Path:
+    """The folder of a lake folder's local AWS."""
+    return lake.build / "local_aws" / "account"
+
+
 def command(folder: Path) -> list[str]:
     """The command line of one below a folder."""
     return [sys.executable, "-m", "rig.local_aws.serve", str(folder)]
 
 
-def log_of(folder: Path = FOLDER) -> Path:
+def log_of(folder: Path) -> Path:
     """The log of the one below a folder."""
     return folder.with_suffix(".log")
 
 
-def variables_of(folder: Path = FOLDER) -> Path:
+def variables_of(folder: Path) -> Path:
     """The file from which a shell takes the variables of the one below a folder, by ``. FILE``."""
     return folder / "variables"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from headwater.definitions.order_database import OUTBOX, TABLES
 from headwater.errors import UserError
-from headwater.order_database.queries import require_created, row_count, server_message, single_value
+from headwater.postgresql.queries import row_count, server_message, single_value
 from rig.samples import orders
+from rig.samples.orders import OUTBOX, TABLES
 
 RowsLoaded = Callable[[str, int, int], None]
 """Is called with a table's name, how many of its rows are loaded, and how many it gets."""
@@ -38,7 +38,7 @@ def load_folder(
             f"{folder}: found no {', '.join(absent)}, expected one CSV file per table: {', '.join(TABLES)}. Name the "
             "folder with --data, or generate data with --scale."
         )
-    require_created(conn)
+    _require_tables(conn)
     counts: dict[str, int] = {}
     all_tables = sql.SQL(", ").join(sql.Identifier("northwind", table) for table in TABLES)
     with conn.transaction():
@@ -57,7 +57,7 @@ def load_folder(
         # The outbox's trigger builds all orders in one statement, which is slow without statistics.
         conn.execute(sql.SQL("ANALYZE {}").format(all_tables))
         conn.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        counts[OUTBOX] = row_count(conn, OUTBOX)
+        counts[OUTBOX] = row_count(conn, "northwind", OUTBOX)
         report(OUTBOX, counts[OUTBOX], counts["orders"])
     return counts
 
@@ -67,6 +67,14 @@ def load_generated(conn: psycopg.Connection, scale: float, seed: int) -> None:
     with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
         orders.generate(scale, seed, Path(folder))
         load_folder(conn, Path(folder))
+
+
+def _require_tables(conn: psycopg.Connection) -> None:
+    """Raise UserError where the database lacks the example's tables."""
+    if single_value(conn, f"SELECT to_regclass('northwind.{OUTBOX}')") is None:
+        raise UserError(
+            f"The database {conn.info.dbname} has no Northwind tables: create them first with `headwater db create`."
+        )
 
 
 def _has_rows(table: str) -> sql.Composed:

@@ -16,6 +16,22 @@ from random import Random
 
 from headwater.errors import UserError
 
+OUTBOX = "order_events"
+"""The table with a row per order, which the database itself writes."""
+TABLES = (
+    "region",
+    "territories",
+    "employees",
+    "employee_territories",
+    "categories",
+    "suppliers",
+    "products",
+    "customers",
+    "shippers",
+    "orders",
+    "order_details",
+)
+"""The tables that take rows. A parent comes before the tables that refer to it."""
 MAX_SCALE = 10_000.0
 _FIRST_DAY = date(2022, 1, 3)
 _DAYS = 1_095
@@ -67,7 +83,7 @@ _Row = Sequence[object]
 
 
 def generate(scale: float, seed: int, folder: Path) -> dict[str, int]:
-    """Write one CSV file per table into ``folder``, as ``order_database.loading`` reads them; returns rows by table.
+    """Write one CSV file per table into ``folder``, as ``loading`` reads them; returns rows by table.
 
     Scale 1 has 830 orders, as Northwind. Orders and customers grow with the scale, products and suppliers with its
     square root, the rest stays. Raises UserError where the scale is not above 0 and at most 10,000.

@@ -16,8 +16,8 @@ from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions.glue_table import table_input
 from headwater.lake.base.progress import Progress
 from headwater.lake.table.hudi_table import HudiTable
+from headwater.lake_folder import EXAMPLE
 from headwater.packaging import jars
-from headwater.paths import CONTRACTS
 from rig.local.aws import REGION, AwsApi
 from tests.lake.pipeline import BUCKET
 from tests.lake.readers import spark_submit
@@ -63,7 +63,7 @@ THEIRS = {
 LAKE = f"s3://{BUCKET}/catalog-sync"
 DATABASE = "catalog_sync"
 # The project's, and one with types that those do not use.
-TABLES = {contract.table: contract for contract in read_contracts(CONTRACTS)} | {
+TABLES = {contract.table: contract for contract in read_contracts(EXAMPLE.contracts)} | {
     "visits": parse_contract(
         """
         table: visits

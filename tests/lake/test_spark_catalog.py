@@ -18,7 +18,7 @@ from headwater.definitions.history_queries import history_views
 from headwater.definitions.published_view import published_view
 from headwater.lake.base.progress import Progress
 from headwater.lake.table.hudi_table import HudiTable
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from tests.history_analyst import DATABASE, Analyst
 from tests.lake.pipeline import Pipeline
 from tests.lake.readers import spark_submit
@@ -100,7 +100,7 @@ def test_spark_has_the_tables_views_and_comments_of_the_catalog(
     pipeline.drain()
     contract = with_history(pipeline, keep_days=60)
     pipeline.drain()
-    shipped = {contract.table: contract for contract in read_contracts(CONTRACTS)}
+    shipped = {contract.table: contract for contract in read_contracts(EXAMPLE.contracts)}
     carts = replace(shipped["accounts"], table="carts", history=History(3))
     others = [shipped["orders"], carts]
     for table in lake_tables(others):

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.lake.sources.scanned_export import Item
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from rig.local.aws import AwsApi
 from tests.lake.accounts import Accounts
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
@@ -66,7 +66,7 @@ def test_a_key_value_table_is_carried_on_by_a_raised_epoch_and_an_export(
 ) -> None:
     prefix = f"u-{uuid.uuid4().hex[:8]}"
     restore(aws_api.client("s3"), "key_value.tar.gz", prefix)
-    contract = (CONTRACTS / "accounts.yaml").read_text()
+    contract = (EXAMPLE.contracts / "accounts.yaml").read_text()
     accounts = Accounts(spark, aws_api, prefix, contract, epoch=2)
     with pytest.raises(ValueError, match=r"layout of _order: found version 1, .* expected 2.*glue\.epoch"):
         accounts.start(epoch=1)

@@ -20,7 +20,7 @@ from headwater.lake.decoding.decoded_frame import decoded_frame, spread
 from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.decoding.late_changes import latest
 from headwater.lake.decoding.usual_items import StreamedRecord, UsualItems
-from headwater.paths import CONTRACTS as SHIPPED
+from headwater.lake_folder import EXAMPLE
 from rig.local.relay import kinesis_data
 from rig.samples.items import ItemMaker
 from tests.lake.frames import texts
@@ -400,7 +400,7 @@ def test_the_jvm_decodes_as_the_careful_decoder_or_leaves_it(spark: SparkSession
 
 
 def test_none_of_the_samples_usual_changes_is_left(spark: SparkSession) -> None:
-    contract = read_contract(SHIPPED / "accounts.yaml")
+    contract = read_contract(EXAMPLE.contracts / "accounts.yaml")
     rng = Random(7)  # can be repeated, not secret
     maker = ItemMaker(contract, rng)
     records: list[StreamedRecord] = []

@@ -12,9 +12,9 @@ import pytest
 
 from headwater.contract.reading import read_contracts
 from headwater.environment.rules import read_environment
+from headwater.lake_folder import EXAMPLE
 from headwater.operations import connectors, key_value
 from headwater.operations.deployed import Deployed
-from headwater.paths import CONFIG, CONTRACTS
 from rig.local.postgresql_server import PostgresqlServer
 from rig.local_aws.account import LocalAccount
 from rig.local_aws.cloudwatch import Alarms, Measured
@@ -323,7 +323,7 @@ def test_dynamodb_tells_of_its_destination_as_long_as_that_is_enabled(
 def test_a_comparison_finds_by_the_minute_what_the_services_send_of_an_environment(
     account: LocalAccount, alarms: Alarms, measured: list[Measured]
 ) -> None:
-    known = Deployed(read_environment("local", CONFIG), read_contracts(CONTRACTS), account.client)
+    known = Deployed(read_environment("local", EXAMPLE.config), read_contracts(EXAMPLE.contracts), account.client)
     (accounts,), topic, name = known.key_value, "headwater.northwind.customers", "headwater-local-accounts"
     of_topic = {"Cluster Name": "headwater-local", "Consumer Group": "connect-headwater-local-landing", "Topic": topic}
     of_table = {"DelegatedOperation": "PutRecord", "TableName": name}

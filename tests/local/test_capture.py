@@ -28,13 +28,13 @@ from headwater.contract.model import Contract, History, change_history
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
-from headwater.definitions.order_database import publication_statements
+from headwater.definitions.source_database import publication_statements
 from headwater.errors import UserError
 from headwater.lake.decoding.changes import BadRecord, Decoded, columns_tagged
 from headwater.lake.decoding.debezium_decoder import PostgresDecoder, decode_lines
-from headwater.order_database.administration import read_again
-from headwater.order_database.conditions import Condition
-from headwater.order_database.gradually import Gradual
+from headwater.postgresql.administration import read_again
+from headwater.postgresql.conditions import Condition
+from headwater.postgresql.gradually import Gradual
 from headwater.waiting import StuckError, wait_until
 from rig.local import postgresql_server
 from rig.local.aws import REGION
@@ -43,6 +43,7 @@ from rig.local.processes import ProcessError, occurrences
 from tests.background import going_on
 from tests.history_analyst import Analyst
 from tests.kafka_groups import delete_before
+from tests.lake_folders import lake_folder
 
 MIB = 1 << 20
 ENDS = ("last_in_data_collection", "incremental")
@@ -247,7 +248,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Capture]:
     folder = tmp_path_factory.mktemp("capture")
     with (
         pytest.MonkeyPatch.context() as patch,
-        Pipeline(folder, read_contracts(CONTRACTS), CONTRACTS, sql=TABLES) as pipeline,
+        Pipeline(folder, read_contracts(CONTRACTS), lake_folder(folder / "lake", CONTRACTS), sql=TABLES) as pipeline,
     ):
         # What the command line does not set, ALTER SYSTEM may.
         patch.delitem(postgresql_server.SETTINGS, "max_slot_wal_keep_size")
@@ -854,7 +855,8 @@ def command(capture: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("HEADWATER_DB_PASSWORD", postgres.password)
     for name, value in aws.credentials.items():
         monkeypatch.setenv(name, value)
-    at = ["--contracts", str(tmp_path), "--port", str(postgres.port), "--user", "postgres", "--database", DATABASE]
+    folder = lake_folder(tmp_path / "lake", tmp_path)
+    at = ["--folder", str(folder.root), "--port", str(postgres.port), "--user", "postgres", "--database", DATABASE]
 
     def run(verb: str, *arguments: str) -> Result:
         reach = ["--host", "127.0.0.1", "--endpoint", aws.s3_endpoint, "--region", REGION, *at]

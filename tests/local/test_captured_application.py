@@ -20,8 +20,9 @@ from headwater.cli import app
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
 from headwater.errors import UserError
-from headwater.order_database import administration
+from headwater.postgresql import administration
 from rig.local.postgresql_server import PostgresqlServer
+from tests.lake_folders import lake_folder
 
 APPLICATION = "clinic_app"
 # What an application would notice.
@@ -185,7 +186,7 @@ class Clinic:
     def command(self, verb: str, *more: str) -> str:
         arguments = ["db", verb, "--host", self.server.host, "--port", str(self.server.port), "--database", self.name]
         if verb == "capture":
-            arguments += ["--contracts", str(self._contracts)]
+            arguments += ["--folder", str(lake_folder(self._contracts / "lake", self._contracts).root)]
         return CliRunner().invoke(app, [*arguments, *more], catch_exceptions=False).output
 
     def identities(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from headwater.cli import app
 from headwater.errors import UserError
 from rig.local.postgresql_server import PostgresqlServer
+from tests.lake_folders import lake_folder
 
 CONTRACT = """
 table: customers
@@ -213,7 +214,8 @@ class Shop:
 
     def run(self, *command: str) -> Result:
         at = ["--host", self.server.host, "--port", str(self.server.port), "--database", self.name, "--user", self.user]
-        return CliRunner().invoke(app, [*command, *at, "--contracts", str(self.folder)])
+        folder = lake_folder(self.folder / "lake", self.folder)
+        return CliRunner().invoke(app, [*command, *at, "--folder", str(folder.root)])
 
     def takes(self, where: str) -> str:
         """What the command says of a condition that it takes."""

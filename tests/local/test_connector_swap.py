@@ -22,9 +22,10 @@ from custom_resources.connector import Clients
 from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, ResourceFailed
 from headwater.contract.reading import read_contracts
-from headwater.definitions import connectors, order_database
+from headwater.definitions import connectors, source_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
-from headwater.paths import BUILD, CONTRACTS
+from headwater.lake_folder import EXAMPLE
+from headwater.paths import BUILD
 from headwater.waiting import wait_until
 from rig.local import aws
 from rig.local.connect import ConnectWorker
@@ -203,8 +204,8 @@ class Deployment:
         """Take one step of a request for the publication; whether it is done."""
         contracts = self.pipeline.contracts
         document = {
-            "tables": order_database.published_tables(contracts),
-            "statements": order_database.publication_statements(contracts),
+            "tables": source_database.published_tables(contracts),
+            "statements": source_database.publication_statements(contracts),
         }
         event = {
             "RequestType": kind,
@@ -262,7 +263,7 @@ DATABASE_PROPERTIES = {"ClusterArn": CLUSTER, "SecretArn": OWNER_SECRET, "Databa
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("swap")
     orders.generate(0.1, 1, folder / "data")
-    with Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
+    with Pipeline(folder, read_contracts(EXAMPLE.contracts)) as pipeline:
         pipeline.start_source()
         with pipeline.postgres.connect(DATABASE) as owner:
             load_folder(owner, folder / "data")

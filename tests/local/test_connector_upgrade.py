@@ -13,13 +13,14 @@ from headwater.console import announce
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.errors import UserError
-from headwater.order_database.administration import read_again
 from headwater.packaging import jars
 from headwater.paths import BUILD
+from headwater.postgresql.administration import read_again
 from headwater.waiting import wait_until
 from rig.local import aws
 from rig.local.connect import ConnectWorker
 from rig.local.pipeline import DATABASE, Pipeline
+from tests.lake_folders import lake_folder
 from tests.local.test_capture import CONTRACTS, TABLES, Capture
 
 ROWS = 8000
@@ -66,7 +67,9 @@ class Upgrade:
 
 @pytest.fixture
 def upgrade(tmp_path: Path) -> Iterator[Upgrade]:
-    with Pipeline(tmp_path / "run", read_contracts(CONTRACTS), CONTRACTS, sql=TABLES) as pipeline:
+    with Pipeline(
+        tmp_path / "run", read_contracts(CONTRACTS), lake_folder(tmp_path / "lake", CONTRACTS), sql=TABLES
+    ) as pipeline:
         pipeline.start_source()
         pipeline.start_stream()
         yield Upgrade(pipeline, tmp_path)

@@ -25,17 +25,20 @@ from headwater import cli
 from headwater.commands import sources
 from headwater.contract.model import DEFAULT, DROP, HMAC, POSTGRESQL, Contract, Mask, of_database
 from headwater.contract.reading import parse_contract, read_contracts
-from headwater.definitions import order_database, source_checks
+from headwater.definitions import source_checks, source_database
+from headwater.definitions.database_files import SqlFile, read_database_files
 from headwater.errors import UserError
+from headwater.lake_folder import EXAMPLE
 from headwater.operations import database as operations_database
-from headwater.order_database import absence, administration
-from headwater.paths import CONTRACTS
+from headwater.postgresql import absence, administration
 from headwater.waiting import PATIENCE_SECONDS, wait_until
 from rig.local.postgresql_server import PostgresqlServer
 from rig.samples import orders
 from rig.samples.loading import load_folder
+from tests.lake_folders import lake_folder
 
-PASSWORDS = {role: f"secret ' \\ é of {role}" for role in order_database.ROLES}
+FILES = read_database_files(EXAMPLE.database)
+PASSWORDS = {role: f"secret ' \\ é of {role}" for role in source_database.ROLES}
 VISITS = parse_contract(
     "{table: visits, description: x, source: {database: postgresql, table: northwind.visits}, key: [id, place],"
     " partition_by: [], buckets: 1, columns: [{name: id, type: int, source_type: integer},"
@@ -50,7 +53,7 @@ ABOUT = (
 VISITS_ABOUT = parse_contract(ABOUT.format(key="[id]"), "visits.yaml")
 VISITS_ABOUT_PLACE = parse_contract(ABOUT.format(key="[id, place]"), "visits.yaml")
 VISITS_BY_ID = "CREATE TABLE northwind.visits (id integer, place text, PRIMARY KEY (id, place)) PARTITION BY LIST (id)"
-ORDERS_VERIFY = (CONTRACTS / "orders.verify.sql").read_text()
+ORDERS_VERIFY = (EXAMPLE.contracts / "orders.verify.sql").read_text()
 RETRIED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 # PostgreSQL may also refuse a transaction and roll it back: a row that it refers to is gone, or its key is taken.
 REFUSED = (psycopg.errors.ForeignKeyViolation, psycopg.errors.UniqueViolation)
@@ -218,7 +221,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlServe
         with running.connect() as connection:
             connection.execute("CREATE DATABASE template_northwind")
         with running.connect("template_northwind") as connection:
-            administration.create(connection, PASSWORDS, read_contracts(CONTRACTS))
+            administration.create(connection, PASSWORDS, read_contracts(EXAMPLE.contracts), FILES)
             connection.execute(SMALL.encode())
         yield running
 
@@ -685,7 +688,8 @@ def test_a_load_fills_all_tables_and_the_outbox(northwind_db: psycopg.Connection
         northwind_db, generated, lambda table, done, total: seen.update({table: (done, total)}), replace=True
     )
     assert counts["orders"] == counts["order_events"] == 83
-    assert administration.status(northwind_db).rows == counts
+    rows = administration.status(northwind_db).rows
+    assert {table: rows[f"northwind.{table}"] for table in counts} == counts
     assert seen == {table: (rows, rows) for table, rows in counts.items()}
     assert wrong_orders(northwind_db) == []
     assert leftovers(northwind_db) == 0
@@ -694,7 +698,7 @@ def test_a_load_fills_all_tables_and_the_outbox(northwind_db: psycopg.Connection
 def test_a_load_refuses_tables_that_hold_rows(northwind_db: psycopg.Connection, generated: Path) -> None:
     with pytest.raises(UserError, match="--replace"):
         load_folder(northwind_db, generated)
-    assert administration.status(northwind_db).rows["orders"] == 6
+    assert administration.status(northwind_db).rows["northwind.orders"] == 6
 
 
 def test_a_load_rounds_to_the_columns_scale(northwind_db: psycopg.Connection, generated: Path, tmp_path: Path) -> None:
@@ -724,7 +728,7 @@ def test_a_load_names_what_does_not_fit(
     (folder / f"{table}.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(UserError, match=message):
         load_folder(northwind_db, folder, replace=True)
-    assert administration.status(northwind_db).rows["orders"] == 6
+    assert administration.status(northwind_db).rows["northwind.orders"] == 6
 
 
 def test_a_load_names_missing_files(northwind_db: psycopg.Connection, tmp_path: Path) -> None:
@@ -732,18 +736,45 @@ def test_a_load_names_missing_files(northwind_db: psycopg.Connection, tmp_path: 
         load_folder(northwind_db, tmp_path)
 
 
-def test_creating_again_keeps_rows_and_repairs_the_outbox(northwind_db: psycopg.Connection) -> None:
+def test_a_repair_writes_the_outbox_rows_that_differ(northwind_db: psycopg.Connection) -> None:
     northwind_db.execute("UPDATE northwind.order_events SET payload = '{}' WHERE order_id = 1")
     northwind_db.execute("DELETE FROM northwind.order_events WHERE order_id = 2")
     northwind_db.execute("INSERT INTO northwind.order_events VALUES (999, 'unknown', '{}')")
     assert sorted(wrong_orders(northwind_db)) == [1, 2, 999]
-    administration.create(northwind_db, PASSWORDS, read_contracts(CONTRACTS))
+    assert northwind_db.execute("SELECT outbox.repair(2, 2)").fetchone() == (1,)
+    assert sorted(wrong_orders(northwind_db)) == [1, 999]
+    assert northwind_db.execute("SELECT outbox.repair(-10, 1000), outbox.repair(1, 6)").fetchone() == (2, 0)
     assert wrong_orders(northwind_db) == []
-    assert administration.status(northwind_db).rows["orders"] == 6
+
+
+def test_the_files_run_once_more_in_a_database_of_the_release_before(northwind_db: psycopg.Connection) -> None:
+    northwind_db.execute("DROP TABLE capture.database_files CASCADE")
+    northwind_db.execute("UPDATE northwind.order_events SET payload = '{}' WHERE order_id = 1")
+    assert _told(northwind_db) == [f"Running database/{file.name}, from line {_line(file)} on" for file in FILES]
+    assert wrong_orders(northwind_db) == []
+    content = administration.status(northwind_db)
+    assert content.rows["northwind.orders"] == 6
+    assert list(content.files) == [file.name for file in FILES]
+    assert {state.partition(" ")[0] for state in content.files.values()} == {"ran"}
+    # From now on they do not.
+    northwind_db.execute("UPDATE northwind.order_events SET payload = '{}' WHERE order_id = 1")
+    assert _told(northwind_db) == []
+    assert wrong_orders(northwind_db) == [1]
+
+
+def _told(connection: psycopg.Connection) -> list[str]:
+    """What another ``create`` says."""
+    told: list[str] = []
+    administration.create(connection, PASSWORDS, read_contracts(EXAMPLE.contracts), FILES, tell=told.append)
+    return told
+
+
+def _line(file: SqlFile) -> int:
+    return file.statements[0].line
 
 
 def test_what_the_contracts_name_is_published(northwind_db: psycopg.Connection) -> None:
-    contracts = of_database(read_contracts(CONTRACTS), POSTGRESQL)
+    contracts = of_database(read_contracts(EXAMPLE.contracts), POSTGRESQL)
     tables = {described.source.table for described in contracts} | {"capture.heartbeat", "capture.signal"}
     content = administration.status(northwind_db)
     assert set(content.published or ()) == tables
@@ -754,7 +785,7 @@ def test_what_the_contracts_name_is_published(northwind_db: psycopg.Connection) 
         " WHERE oid = ANY(%s::text[]::regclass[]) AND relreplident <> 'f'",
         (list(tables),),
     ).fetchall()
-    assert others == [(f"northwind.{order_database.OUTBOX}", "d")]
+    assert others == [(f"northwind.{orders.OUTBOX}", "d")]
     publishes = northwind_db.execute(
         "SELECT pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot FROM pg_publication"
         " WHERE pubname = 'headwater'"
@@ -769,7 +800,7 @@ def test_partitions_are_published_in_full_also_where_the_publication_is_older(no
     )
     northwind_db.execute("CREATE TABLE northwind.visits_1_rome PARTITION OF northwind.visits_1 FOR VALUES IN ('Rome')")
     northwind_db.execute("ALTER PUBLICATION headwater SET (publish_via_partition_root = false)")
-    administration.create(northwind_db, PASSWORDS, [VISITS])
+    administration.create(northwind_db, PASSWORDS, [VISITS], FILES)
     northwind_db.execute("CREATE TABLE northwind.visits_1_oslo (LIKE northwind.visits)")
     northwind_db.execute(
         "ALTER TABLE northwind.visits_1 ATTACH PARTITION northwind.visits_1_oslo FOR VALUES IN ('Oslo')"
@@ -792,7 +823,7 @@ def test_each_new_partition_is_altered_once_also_where_many_come_in_one_transact
 ) -> None:
     """The event trigger alters tables, and so fires itself."""
     northwind_db.execute(VISITS_BY_ID)
-    administration.create(northwind_db, PASSWORDS, [VISITS])
+    administration.create(northwind_db, PASSWORDS, [VISITS], FILES)
     northwind_db.execute("CREATE TABLE northwind.altered (name text)")
     northwind_db.execute(
         "CREATE FUNCTION northwind.note() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO"
@@ -844,7 +875,7 @@ def test_a_table_and_its_partitions_get_the_identity_of_the_contract_of_the_time
     northwind_db.execute("CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1)")
     by_key = replace(VISITS, source=replace(VISITS.source, replica_identity=DEFAULT))
     for contract, identity in ((VISITS, "f"), (by_key, "d"), (by_key, "d"), (VISITS, "f")):
-        administration.create(northwind_db, PASSWORDS, [contract])
+        administration.create(northwind_db, PASSWORDS, [contract], FILES)
         northwind_db.execute("ALTER TABLE northwind.visits_1 REPLICA IDENTITY NOTHING")
         identities = northwind_db.execute(IDENTITIES.encode()).fetchall()
         assert identities[-2:] == [("visits", identity), ("visits_1", identity)]
@@ -857,8 +888,9 @@ def test_the_outbox_of_a_release_whose_primary_key_had_no_month_gets_it(northwin
         " DROP CONSTRAINT order_events_order_id_key, ADD PRIMARY KEY (order_id)"
     )
     northwind_db.execute("ALTER EVENT TRIGGER headwater_new_partitions ENABLE")
+    northwind_db.execute("DROP TABLE capture.database_files CASCADE")
     for _ in range(2):
-        administration.create(northwind_db, PASSWORDS, read_contracts(CONTRACTS))
+        administration.create(northwind_db, PASSWORDS, read_contracts(EXAMPLE.contracts), FILES)
     assert northwind_db.execute(IDENTITIES.encode()).fetchall()[0] == ("order_events", "d")
     keys = northwind_db.execute(
         "SELECT pg_get_constraintdef(oid) FROM pg_constraint"
@@ -896,7 +928,7 @@ def test_a_table_that_left_the_publication_on_purpose_can_be_replaced_and_publis
     northwind_db.execute("ALTER TABLE northwind.unpublished RENAME TO elsewhere")
     northwind_db.execute("DROP TABLE northwind.elsewhere")
     northwind_db.execute(VISITS_BY_ID)
-    administration.create(northwind_db, PASSWORDS, [VISITS])
+    administration.create(northwind_db, PASSWORDS, [VISITS], FILES)
     northwind_db.execute("CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1)")
     northwind_db.execute("ALTER TABLE northwind.visits_1 RENAME TO visits_one")
     northwind_db.execute("DROP TABLE northwind.visits_one")
@@ -905,7 +937,7 @@ def test_a_table_that_left_the_publication_on_purpose_can_be_replaced_and_publis
         northwind_db.execute("ALTER TABLE northwind.visits RENAME TO visits_before")
         northwind_db.execute(VISITS_BY_ID)
         northwind_db.execute("DROP TABLE northwind.visits_before")
-    administration.create(northwind_db, PASSWORDS, [VISITS])
+    administration.create(northwind_db, PASSWORDS, [VISITS], FILES)
     with pytest.raises(psycopg.errors.ObjectInUse):
         northwind_db.execute("DROP TABLE northwind.visits")
     northwind_db.execute("DROP PUBLICATION headwater")
@@ -918,10 +950,10 @@ def test_a_contract_that_names_a_generated_column_is_refused(northwind_db: psyco
         " place text GENERATED ALWAYS AS ('place ' || id::text) STORED)"
     )
     with pytest.raises(UserError, match=r"northwind\.visits\.place: found a generated column, expected .*; remove"):
-        administration.create(northwind_db, PASSWORDS, [VISITS])
+        administration.create(northwind_db, PASSWORDS, [VISITS], FILES)
     northwind_db.execute("ALTER TABLE northwind.visits ALTER COLUMN place DROP EXPRESSION")
     northwind_db.execute("ALTER TABLE northwind.visits ADD COLUMN unnamed integer GENERATED ALWAYS AS (id + 1) STORED")
-    administration.create(northwind_db, PASSWORDS, [VISITS])
+    administration.create(northwind_db, PASSWORDS, [VISITS], FILES)
 
 
 def test_a_row_that_a_user_may_not_see_is_not_taken_for_absent(northwind_db: psycopg.Connection) -> None:
@@ -972,7 +1004,7 @@ def test_a_row_that_a_user_may_not_see_is_not_taken_for_absent(northwind_db: psy
         ),
         (
             "ALTER TABLE northwind.visits ADD UNIQUE (id), ENABLE ROW LEVEL SECURITY",
-            f"ALTER ROLE {order_database.CDC_ROLE} BYPASSRLS",
+            f"ALTER ROLE {source_database.CDC_ROLE} BYPASSRLS",
             "row level security",
         ),
     ],
@@ -983,12 +1015,12 @@ def test_a_source_table_that_cannot_be_captured_as_its_contract_says_is_refused(
     northwind_db.execute("CREATE TABLE northwind.visits (id integer, place text, other integer)")
     northwind_db.execute(made.encode())
     with pytest.raises(UserError, match=rf"northwind\.visits: found {problem}.*, expected .*; "):
-        administration.create(northwind_db, PASSWORDS, [VISITS])
+        administration.create(northwind_db, PASSWORDS, [VISITS], FILES)
     northwind_db.execute(mended.encode())
     try:
-        administration.create(northwind_db, PASSWORDS, [VISITS])
+        administration.create(northwind_db, PASSWORDS, [VISITS], FILES)
     finally:
-        northwind_db.execute(f"ALTER ROLE {order_database.CDC_ROLE} NOBYPASSRLS".encode())
+        northwind_db.execute(f"ALTER ROLE {source_database.CDC_ROLE} NOBYPASSRLS".encode())
 
 
 @pytest.mark.parametrize(
@@ -1022,7 +1054,7 @@ def test_a_column_of_another_type_than_its_contract_says_is_refused(
     )
     northwind_db.execute("CREATE DOMAIN northwind.day AS date; CREATE DOMAIN northwind.cost AS numeric(10,2)")
     northwind_db.execute("CREATE DOMAIN northwind.price AS northwind.cost; CREATE TYPE northwind.mood AS ENUM ('well')")
-    check = next(text for text in order_database.publication_statements([visits]) if "Source tables do not" in text)
+    check = next(text for text in source_database.publication_statements([visits]) if "Source tables do not" in text)
     for type_ in (*others, *same):
         northwind_db.execute("DROP TABLE IF EXISTS northwind.visits")
         northwind_db.execute(f"CREATE TABLE northwind.visits (id integer PRIMARY KEY, at {type_})".encode())
@@ -1104,15 +1136,15 @@ SPOILED = {
 def visited_db(northwind_db: psycopg.Connection) -> psycopg.Connection:
     """A database whose only contract is VISITS_ABOUT, and fits."""
     northwind_db.execute("CREATE TABLE northwind.visits (id integer PRIMARY KEY, place text, about jsonb)")
-    administration.create(northwind_db, PASSWORDS, [VISITS_ABOUT])
+    administration.create(northwind_db, PASSWORDS, [VISITS_ABOUT], FILES)
     return northwind_db
 
 
 def _findings(connection: psycopg.Connection, contract: Contract = VISITS_ABOUT) -> list[source_checks.Finding]:
     found = source_checks.findings(
-        [contract], order_database.CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall()
+        [contract], source_database.CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall()
     )
-    northwind = {f"northwind.{table}" for table in (*order_database.TABLES, order_database.OUTBOX)}
+    northwind = {f"northwind.{table}" for table in (*orders.TABLES, orders.OUTBOX)}
     return [finding for finding in found if finding.level != "note" or finding.place not in northwind]
 
 
@@ -1227,8 +1259,8 @@ def test_a_partition_without_its_full_identity_is_found_and_fails_the_deployment
     northwind_db.execute(VISITS_BY_ID)
     northwind_db.execute("ALTER TABLE northwind.visits ADD about jsonb")
     northwind_db.execute("CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1)")
-    administration.create(northwind_db, PASSWORDS, [VISITS_ABOUT_PLACE])
-    last = order_database.publication_statements([VISITS_ABOUT_PLACE])[-1]
+    administration.create(northwind_db, PASSWORDS, [VISITS_ABOUT_PLACE], FILES)
+    last = source_database.publication_statements([VISITS_ABOUT_PLACE])[-1]
     northwind_db.execute(last.encode())
     northwind_db.execute("ALTER EVENT TRIGGER headwater_new_partitions DISABLE")
     northwind_db.execute("ALTER TABLE northwind.visits_1 REPLICA IDENTITY NOTHING")
@@ -1241,8 +1273,16 @@ def test_the_command_checks_a_real_database_and_ends_with_1_where_it_does_not_fi
 ) -> None:
     (tmp_path / "visits.yaml").write_text(ABOUT.format(key="[id]"))
     info = visited_db.info
-    monkeypatch.setenv("HEADWATER_DB_PASSWORD", PASSWORDS[order_database.READER_ROLE])
-    arguments = ["contract", "check", "--live", "--contracts", str(tmp_path), "--port", str(info.port)]
+    monkeypatch.setenv("HEADWATER_DB_PASSWORD", PASSWORDS[source_database.READER_ROLE])
+    arguments = [
+        "contract",
+        "check",
+        "--live",
+        "--folder",
+        str(lake_folder(tmp_path / "lake", tmp_path).root),
+        "--port",
+        str(info.port),
+    ]
     arguments += ["--host", info.host, "--database", info.dbname]
 
     def run(*more: str) -> Result:
@@ -1271,11 +1311,11 @@ def test_a_contract_without_its_table_is_refused(northwind_db: psycopg.Connectio
         "x.yaml",
     )
     with pytest.raises(UserError, match=r"northwind\.nowhere"):
-        administration.create(northwind_db, PASSWORDS, [described])
+        administration.create(northwind_db, PASSWORDS, [described], FILES)
 
 
 def test_contract_types_are_the_databases(northwind_db: psycopg.Connection) -> None:
-    for described in of_database(read_contracts(CONTRACTS), POSTGRESQL):
+    for described in of_database(read_contracts(EXAMPLE.contracts), POSTGRESQL):
         rows = northwind_db.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
             " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
@@ -1297,7 +1337,7 @@ def test_contract_types_are_the_databases(northwind_db: psycopg.Connection) -> N
 
 
 def test_the_application_changes_base_tables_and_the_outbox_follows(connect: Connect) -> None:
-    app, observer = connect(order_database.APP_ROLE), connect()
+    app, observer = connect(source_database.APP_ROLE), connect()
     for change in CHANGES.values():
         observer.execute(SMALL.encode())
         with app.transaction():
@@ -1308,18 +1348,18 @@ def test_the_application_changes_base_tables_and_the_outbox_follows(connect: Con
 @pytest.mark.parametrize(
     ("role", "statement"),
     [
-        (order_database.APP_ROLE, "SELECT FROM northwind.order_events"),
-        (order_database.APP_ROLE, "DELETE FROM northwind.order_events"),
-        (order_database.APP_ROLE, "INSERT INTO outbox.noted (kind, key) VALUES ('order', '1')"),
-        (order_database.APP_ROLE, "SELECT FROM capture.signal"),
-        (order_database.APP_ROLE, "CREATE TABLE northwind.mine (a integer)"),
-        (order_database.READER_ROLE, "UPDATE northwind.orders SET freight = 0"),
-        (order_database.READER_ROLE, "TRUNCATE northwind.order_events"),
-        (order_database.READER_ROLE, "SELECT outbox.take_locks()"),
-        (order_database.CDC_ROLE, "SELECT FROM northwind.orders"),
-        (order_database.CDC_ROLE, "UPDATE northwind.order_events SET order_month = 'x'"),
-        (order_database.CDC_ROLE, "UPDATE capture.signal SET data = 'x'"),
-        (order_database.CDC_ROLE, "CREATE PUBLICATION mine FOR TABLE northwind.order_events"),
+        (source_database.APP_ROLE, "SELECT FROM northwind.order_events"),
+        (source_database.APP_ROLE, "DELETE FROM northwind.order_events"),
+        (source_database.APP_ROLE, "INSERT INTO outbox.noted (kind, key) VALUES ('order', '1')"),
+        (source_database.APP_ROLE, "SELECT FROM capture.signal"),
+        (source_database.APP_ROLE, "CREATE TABLE northwind.mine (a integer)"),
+        (source_database.READER_ROLE, "UPDATE northwind.orders SET freight = 0"),
+        (source_database.READER_ROLE, "TRUNCATE northwind.order_events"),
+        (source_database.READER_ROLE, "SELECT outbox.take_locks()"),
+        (source_database.CDC_ROLE, "SELECT FROM northwind.orders"),
+        (source_database.CDC_ROLE, "UPDATE northwind.order_events SET order_month = 'x'"),
+        (source_database.CDC_ROLE, "UPDATE capture.signal SET data = 'x'"),
+        (source_database.CDC_ROLE, "CREATE PUBLICATION mine FOR TABLE northwind.order_events"),
     ],
 )
 def test_a_role_may_not(connect: Connect, role: str, statement: str) -> None:
@@ -1328,11 +1368,11 @@ def test_a_role_may_not(connect: Connect, role: str, statement: str) -> None:
 
 
 def test_roles_may_do_their_work(connect: Connect) -> None:
-    reader = connect(order_database.READER_ROLE)
+    reader = connect(source_database.READER_ROLE)
     assert wrong_orders(reader) == []
-    for table in (*order_database.TABLES, "order_events"):
+    for table in (*orders.TABLES, "order_events"):
         reader.execute(f"SELECT FROM northwind.{table}".encode())
-    cdc = connect(order_database.CDC_ROLE)
+    cdc = connect(source_database.CDC_ROLE)
     for statement in (
         "SELECT FROM northwind.order_events",
         "SELECT FROM northwind.customers",
@@ -1348,19 +1388,20 @@ def test_roles_may_do_their_work(connect: Connect) -> None:
 
 def test_dropping_takes_all_but_the_database_and_creating_brings_it_back(tmp_path: Path) -> None:
     # A server of its own: roles belong to the server, and the other databases of the shared one need them.
-    contracts = read_contracts(CONTRACTS)
+    contracts = read_contracts(EXAMPLE.contracts)
     with PostgresqlServer(tmp_path) as own, own.connect() as connection:
         with pytest.raises(UserError, match="headwater db create"):
             administration.status(connection)
         for _ in range(2):
-            administration.create(connection, PASSWORDS, contracts)
+            administration.create(connection, PASSWORDS, contracts, FILES)
             connection.execute(SMALL.encode())
             connection.execute("SELECT pg_create_logical_replication_slot('headwater', 'pgoutput')")
             slot = administration.status(connection).slot
             assert slot is not None
             assert not slot.active
             administration.drop(connection)
-            administration.drop(connection)
+            with pytest.raises(UserError, match="found no database that `headwater db create` or a deployment made"):
+                administration.drop(connection)
             remains = connection.execute(
                 """SELECT nspname::text FROM pg_namespace WHERE nspname IN ('northwind', 'outbox', 'capture')
                 UNION ALL SELECT rolname FROM pg_roles WHERE rolname LIKE 'headwater%'
@@ -1378,13 +1419,13 @@ def test_a_drop_is_refused_while_another_database_needs_the_roles(northwind_db: 
         content = administration.status(northwind_db)
     finally:
         northwind_db.execute("SELECT pg_drop_replication_slot('headwater')")
-    assert content.rows["orders"] == 6
+    assert content.rows["northwind.orders"] == 6
     assert content.slot is not None
 
 
 def test_the_reader_sees_whether_a_source_has_rows(connect: Connect) -> None:
     owner = connect()
-    reader = connect(order_database.READER_ROLE)
+    reader = connect(source_database.READER_ROLE)
     found: dict[str, bool | str] = {}
     for name in (
         "northwind.filled",

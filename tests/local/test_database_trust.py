@@ -15,10 +15,10 @@ from headwater.commands import db, sources
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
-from headwater.definitions.order_database import CDC_ROLE
+from headwater.definitions.source_database import CDC_ROLE
 from headwater.environment import rds_authority
 from headwater.errors import UserError
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from headwater.waiting import wait_until
 from rig.local import aws
 from rig.local.certificates import Authority
@@ -30,7 +30,7 @@ from rig.local.pipeline import DATABASE, Pipeline
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     """A database and a Connect worker without connectors."""
-    with Pipeline(tmp_path_factory.mktemp("trust"), read_contracts(CONTRACTS)) as pipeline:
+    with Pipeline(tmp_path_factory.mktemp("trust"), read_contracts(EXAMPLE.contracts)) as pipeline:
         pipeline.start_source()
         pipeline.start_stream()
         pipeline.connect = ConnectWorker(

@@ -14,14 +14,15 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from headwater.paths import BUILD, ROOT, RUN
+from headwater.lake_folder import EXAMPLE
+from headwater.paths import BUILD, ROOT
 from headwater.waiting import wait_until
 
 pytestmark = pytest.mark.drill
 
 # By what it has said last, how somebody ends it: while it deploys, while it waits for rows, while it deploys an update.
 ENDED = {
-    "Starting a local AWS, and synthesizing the stacks … done": signal.SIGINT,
+    "Starting a local AWS … done": signal.SIGINT,
     "Loading the order database and DynamoDB … done": signal.SIGTERM,
     "Deploying an update under load": signal.SIGKILL,
 }
@@ -53,7 +54,7 @@ def left() -> list[str]:
     found = []
     for program in psutil.process_iter(["cmdline", "cwd"]):
         told = f"{program.info['cwd']} {' '.join(program.info['cmdline'] or [])}"
-        if str(RUN / "demo") in told:
+        if str(EXAMPLE.run / "demo") in told:
             found.append(told)
     return found
 

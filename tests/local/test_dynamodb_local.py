@@ -20,7 +20,7 @@ from headwater.cli import app
 from headwater.contract.reading import from_document, read_contract
 from headwater.definitions import dynamodb_checks
 from headwater.errors import UserError
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from headwater.verify.bunches import Pace
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.waiting import wait_until
@@ -29,6 +29,7 @@ from rig.local.dynamodb_local import DynamoDbLocal, create_table
 from rig.local.relay import TTL_IDENTITY, Misbehaviour, Relay
 from rig.samples import dynamodb_tables, items, items_workload
 from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
+from tests.lake_folders import lake_folder
 
 ITEM = {
     "id": {"S": "account-1"},
@@ -55,7 +56,7 @@ def dynamodb(session_folder: Path, aws_api: AwsApi) -> Iterator[DynamoDbLocal]:
 
 
 def test_a_table_of_the_local_run_fits_its_contract_as_far_as_it_tells(dynamodb: DynamoDbLocal) -> None:
-    client, contract = dynamodb.client("dynamodb"), read_contract(CONTRACTS / "accounts.yaml")
+    client, contract = dynamodb.client("dynamodb"), read_contract(EXAMPLE.contracts / "accounts.yaml")
     create_table(client, contract, "checked")
     found = dynamodb_checks.findings([contract], {"accounts": "checked"}, client)
     assert {(finding.level, finding.found.partition(" Describe")[0]) for finding in found} <= UNTOLD, found
@@ -72,12 +73,14 @@ def test_a_contract_that_is_inferred_of_a_table_passes_its_check(
 ) -> None:
     for name, value in dynamodb.credentials.items():
         monkeypatch.setenv(name, value)
-    client, contract = dynamodb.client("dynamodb"), read_contract(CONTRACTS / "accounts.yaml")
+    client, contract = dynamodb.client("dynamodb"), read_contract(EXAMPLE.contracts / "accounts.yaml")
     create_table(client, contract, "inferred")
     filled = dynamodb_tables.fill(client, replace(contract, source=replace(contract.source, table="inferred")), 0.1, 1)
 
+    folder = lake_folder(tmp_path / "lake", tmp_path)
+
     def run(*arguments: str) -> Result:
-        where = ["--contracts", str(tmp_path), "--dynamodb-endpoint", dynamodb.endpoint, "--region", REGION]
+        where = ["--folder", str(folder.root), "--dynamodb-endpoint", dynamodb.endpoint, "--region", REGION]
         given = ["contract", *arguments, *where]
         return CliRunner().invoke(app, given)
 
@@ -102,7 +105,7 @@ class Source:
         self.client = dynamodb.client("dynamodb")
         self.kinesis = aws_api.client("kinesis")
         self.name = name
-        accounts = read_contract(CONTRACTS / "accounts.yaml")
+        accounts = read_contract(EXAMPLE.contracts / "accounts.yaml")
         self.contract = replace(accounts, source=replace(accounts.source, table=name))
         create_table(self.client, self.contract, name)
         self.kinesis.create_stream(StreamName=name, ShardCount=2)
@@ -462,7 +465,7 @@ def test_a_table_is_read_in_bunches_at_a_pace_and_goes_on_behind_an_item(source:
         source.put({**ITEM, "id": {"S": f"account-{number}"}})
     pace = Pace(lambda: 0.0)
     table = DynamoDbTable(
-        read_contract(CONTRACTS / "accounts.yaml"), source.client, source.name, read_units=1, pace=pace
+        read_contract(EXAMPLE.contracts / "accounts.yaml"), source.client, source.name, read_units=1, pace=pace
     )
     bunches, waits = [], []
     for bunch in table.bunches(2):

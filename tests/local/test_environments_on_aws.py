@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.environment.rules import read_environment
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from rig.local_aws.account import LocalAccount
 from tests.checkout import Checkout, succeeded
 
@@ -19,7 +19,7 @@ PARTS = 12
 
 @pytest.mark.parametrize("name", ["stage", "prod"])
 def test_all_stacks_are_made_then_protected_and_are_not_destroyed(name: str, tmp_path: Path) -> None:
-    environment = read_environment(name, CONFIG)
+    environment = read_environment(name, EXAMPLE.config)
     assert environment.account is not None
     checkout = Checkout(tmp_path / "checkout")
     checkout.synthesize(name)

@@ -14,7 +14,7 @@ import pytest
 
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from rig.local_aws.daemon import Running
 from rig.samples import dynamodb_tables, orders
 from rig.samples.loading import load_folder
@@ -61,12 +61,8 @@ def present(said: dict[str, Any]) -> list[tuple[str, str, str]]:
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     checkout = Checkout(tmp_path_factory.mktemp("checkout"))
-    settings = checkout.folder / "config" / "local.yaml"
-    lines = settings.read_text().splitlines(keepends=True)
     for name, value in THRESHOLDS.items():
-        (at,) = [number for number, line in enumerate(lines) if line.startswith(f"  {name}:")]
-        lines[at] = f"  {name}: {value}\n"
-    settings.write_text("".join(lines))
+        checkout.set_field(f"monitoring.{name}", str(value))
     try:
         succeeded(checkout.deploy())
         deployment = Deployment(checkout)
@@ -86,7 +82,7 @@ def fill(deployment: Deployment, folder: Path) -> None:
     orders.generate(1, 1, folder)
     with deployment.connect() as owner:
         load_folder(owner, folder, lambda *_: None)
-    for contract in of_database(read_contracts(CONTRACTS), DYNAMODB):
+    for contract in of_database(read_contracts(EXAMPLE.contracts), DYNAMODB):
         table = replace(contract, source=replace(contract.source, table=f"headwater-local-{contract.table}"))
         dynamodb_tables.fill(deployment.client("dynamodb"), table, 1, 1)
     deployment.await_equality()

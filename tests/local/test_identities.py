@@ -16,12 +16,13 @@ from typer.testing import CliRunner, Result
 from headwater.cli import app
 from headwater.commands import sources
 from headwater.contract.reading import read_contracts
-from headwater.definitions.order_database import capture_statements
+from headwater.definitions.source_database import capture_statements
 from headwater.environment.rules import read_environment
+from headwater.lake_folder import EXAMPLE
 from headwater.operations import database
 from headwater.operations.deployed import Deployed
-from headwater.paths import CONFIG
 from rig.local.postgresql_server import PostgresqlServer
+from tests.lake_folders import lake_folder
 
 PASSWORD = "of the tests"
 _numbers = count(1)
@@ -56,7 +57,7 @@ class Clinic:
         at = ["--host", self.server.host, "--port", str(self.server.port), "--database", self.name]
         arguments = [*command, *at, "--user", self._user]
         if "release" not in command:
-            arguments += ["--contracts", str(self.folder)]
+            arguments += ["--folder", str(lake_folder(self.folder.with_name("lake"), self.folder).root)]
         return CliRunner().invoke(app, arguments)
 
     def infer(self, *tables: str) -> Result:
@@ -380,7 +381,7 @@ def test_status_names_tables_that_are_gone_and_wrong_identities(clinic: Clinic) 
         clinic.does(f"CREATE TABLE app.{table}_1 PARTITION OF app.{table} FOR VALUES IN (1)")
     clinic.infer()
     clinic.run("db", "capture")
-    deployed = Deployed(read_environment("dev", CONFIG), read_contracts(clinic.folder), lambda _: None)
+    deployed = Deployed(read_environment("dev", EXAMPLE.config), read_contracts(clinic.folder), lambda _: None)
 
     def found() -> list[tuple[str, str]]:
         told = database.observe(deployed, partial(sources.first_value, clinic.owner)).problems

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from headwater.cli import app
 from headwater.contract.model import History, lake_tables
 from headwater.contract.reading import parse_contract, read_contract
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from headwater.waiting import wait_until
 from rig.local.aws import REGION, AwsApi
 from rig.local.key_value import KeyValuePipeline
@@ -29,6 +29,7 @@ from rig.samples import dynamodb_tables, items_workload
 from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from tests.background import going_on
 from tests.commits_in_flight import kill_within
+from tests.lake_folders import lake_folder
 
 ACCOUNTS = "headwater-accounts"
 CHANGES = 3_000
@@ -58,7 +59,7 @@ columns:
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyValuePipeline]:
     folder = tmp_path_factory.mktemp("key_value")
-    with_history = replace(read_contract(CONTRACTS / "accounts.yaml"), history=History(keep_days=1))
+    with_history = replace(read_contract(EXAMPLE.contracts / "accounts.yaml"), history=History(keep_days=1))
     contracts = [with_history, parse_contract(DEVICES, "devices.yaml")]
     with AwsApi(folder / "aws") as aws_api:
         create_lake(aws_api, contracts)
@@ -163,13 +164,21 @@ def test_a_row_that_the_source_does_not_have_goes_by_a_repair(
 ) -> None:
     for name, value in pipeline.aws.credentials.items():
         monkeypatch.setenv(name, value)
-    for name, text in (("accounts", (CONTRACTS / "accounts.yaml").read_text()), ("devices", DEVICES)):
+    for name, text in (("accounts", (EXAMPLE.contracts / "accounts.yaml").read_text()), ("devices", DEVICES)):
         (tmp_path / f"{name}.yaml").write_text(text)
     (item,) = pipeline.client().scan(TableName=ACCOUNTS, Limit=1)["Items"]
     put_change(pipeline, ACCOUNTS, {**item, "id": {"S": "a ghost"}}, int(time.time()) - 3600)
     pipeline.drain()
     assert [table.extra for table in pipeline.verify()] == [1, 0]
-    verify = ["verify", "--lake", LAKE, "--contracts", str(tmp_path), "--endpoint", pipeline.aws.s3_endpoint]
+    verify = [
+        "verify",
+        "--lake",
+        LAKE,
+        "--folder",
+        str(lake_folder(tmp_path / "lake", tmp_path).root),
+        "--endpoint",
+        pipeline.aws.s3_endpoint,
+    ]
     verify += ["--dynamodb-endpoint", pipeline.dynamodb.endpoint, "--region", REGION, "--repair"]
     repaired = CliRunner().invoke(app, verify)
     assert repaired.exit_code == 1, repaired.output

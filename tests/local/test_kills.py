@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from headwater.waiting import wait_until
 from rig.local import aws
 from rig.local.connect import ConnectWorker
@@ -45,7 +45,7 @@ SPREAD = Spread(partitions=3, sink_tasks=2)
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     folder = tmp_path_factory.mktemp("pipeline")
     orders.generate(0.1, 1, folder / "data")
-    with Pipeline(folder, read_contracts(CONTRACTS), spread=SPREAD) as pipeline:
+    with Pipeline(folder, read_contracts(EXAMPLE.contracts), spread=SPREAD) as pipeline:
         pipeline.start(lambda text: nullcontext(), lambda owner: _load(owner, folder / "data"))
         pipeline.drain()
         yield pipeline

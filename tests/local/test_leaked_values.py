@@ -21,6 +21,7 @@ from rig.local import aws
 from rig.local.kafka import Broker
 from rig.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from tests import programs
+from tests.lake_folders import lake_folder
 from tests.stores import Trace, file_traces, traces
 
 pytestmark = pytest.mark.drill
@@ -71,7 +72,8 @@ class Leak:
         self._contracts.mkdir()
         self._since = ""
         self._write(CONTRACT)
-        self.pipeline = Pipeline(folder / "parts", read_contracts(self._contracts), self._contracts, sql=TABLE)
+        lake = lake_folder(folder / "lake", self._contracts)
+        self.pipeline = Pipeline(folder / "parts", read_contracts(self._contracts), lake, sql=TABLE)
         self.pipeline.broker = Broker(folder / "parts" / "kafka", {**connectors.broker_config(), **QUICK_BROKER})
 
     def _write(self, contract: str) -> None:
@@ -121,7 +123,7 @@ class Leak:
             "--user": server.superuser,
             "--database": DATABASE,
         }
-        options = {"--contracts": str(self._contracts), **more}
+        options = {"--folder": str(self.pipeline.lake_folder.root), **more}
         options |= {} if verb in ("expire", "quarantine", "sql") else database
         options |= {} if verb == "resync" else lake
         return subprocess.Popen(
@@ -247,7 +249,7 @@ def test_nothing_is_left_in_any_store_once_the_page_is_followed(leak: Leak) -> N
         """Nothing of what it clears or asks is on this machine, or the step of ``update_topic`` does it."""
 
     steps: Mapping[str, Callable[[str], object]] = {
-        "make deploy ENV=ENV": leak.deploy,
+        "headwater deploy --env ENV": leak.deploy,
         "SINCE=$(date ": leak.note_time,
         "headwater resync ": leak.run,
         "headwater sql ": leak.await_no_rows,

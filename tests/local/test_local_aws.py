@@ -1,4 +1,4 @@
-"""`make deploy ENV=local` and `make destroy ENV=local`, as their user lives them: CDK's command line deploys the very
+"""`headwater deploy` and `headwater destroy` of local, as their user lives them: CDK's command line deploys the very
 templates to the local AWS, in which the services are real parts."""
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import broker_config, topic_config
+from headwater.environment import rds_authority
 from headwater.lake.sources.kinesis import KinesisStream
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
+from headwater.yaml_files import set_value
 from rig.local_aws.daemon import Running
 from rig.samples import dynamodb_tables, orders
 from rig.samples.loading import load_folder
@@ -36,9 +38,9 @@ REMOVED_RIGHT = "kafkaconnect:CreateConnector"
 BROKEN = {
     "bootstrap": (
         (
-            "database/9_roles.sql",
-            "TO headwater_app;\n\nGRANT USAGE ON SCHEMA capture",
-            "TO headwater_nobody;\n\nGRANT USAGE ON SCHEMA capture",
+            "headwater/definitions/sql/6_created_roles.sql",
+            "GRANT USAGE ON SCHEMA capture TO headwater_reader",
+            "GRANT USAGE ON SCHEMA capture TO headwater_nobody",
         ),
         'role "headwater_nobody" does not exist',
     ),
@@ -165,7 +167,7 @@ def fill(deployment: Deployment, folder: Path) -> None:
     orders.generate(0.2, 1996, folder)
     with deployment.connect() as owner:
         load_folder(owner, folder)
-    for contract in of_database(read_contracts(CONTRACTS), DYNAMODB):
+    for contract in of_database(read_contracts(EXAMPLE.contracts), DYNAMODB):
         named = replace(contract, source=replace(contract.source, table=f"headwater-local-{contract.table}"))
         dynamodb_tables.fill(deployment.client("dynamodb"), named, 0.2, 1996)
     deployment.await_equality()
@@ -223,6 +225,37 @@ def test_both_pipelines_run_and_the_lake_equals_its_sources(deployment: Deployme
     assert [state for _, state in running["connectors"]] == ["RUNNING", "RUNNING"]
     deployment.await_equality()
     assert [table["name"] for table in deployment.verified()["tables"] if table["source_rows"] == 0] == []
+
+
+def test_verbs_find_all_that_they_need_by_the_environment(deployment: Deployment, tmp_path: Path) -> None:
+    deployment.await_equality()
+    headwater = partial(verb_of, deployment)
+    assert json.loads(headwater("contract", "check", "--live", "--json"))["fits"]
+    (counted,) = json.loads(headwater("sql", "SELECT count(*) AS rows FROM orders_current", "--json"))
+    with deployment.connect() as owner:
+        assert owner.execute("SELECT count(*) FROM northwind.orders").fetchall() == [(counted["rows"],)]
+        owner.execute("INSERT INTO northwind.customers (customer_id, company_name) VALUES ('GONE', 'Gone')")
+        deployment.await_equality()
+        owner.execute("DELETE FROM northwind.customers WHERE customer_id = 'GONE'")
+    deployment.await_equality()
+    assert "Forgotten: a row of customers" in headwater("forget", "customers", "GONE")
+    assert "the source connector reads now" in headwater("resync", "customers")
+    # The way to the server has another name than its certificate.
+    port = str(deployment.login("owner")["port"])
+    assert "customers" in headwater("verify", "--repair", "--host", "localhost", "--port", port)
+    refused = deployment.checkout.run_headwater("verify", "--env", "local", HEADWATER_DB_PASSWORD="another")
+    assert "Check these and HEADWATER_DB_PASSWORD" in refused.stderr
+    other = tmp_path / "other.pem"
+    other.write_text(rds_authority.root("eu-central-1"))
+    refused = deployment.checkout.run_headwater("verify", "--env", "local", PGSSLROOTCERT=str(other))
+    assert "certificate verify failed" in refused.stderr
+
+
+def verb_of(deployment: Deployment, *arguments: str) -> str:
+    """What a verb prints that is given the environment and no variables."""
+    done = deployment.checkout.run_headwater(*arguments, "--env", "local")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
 
 
 def test_everything_listens_on_the_loopback_alone(deployment: Deployment) -> None:
@@ -353,8 +386,8 @@ def test_a_worker_that_is_killed_is_replaced_and_changes_go_on(deployment: Deplo
 
 def test_a_changed_setting_of_a_connector_is_updated_in_place(deployment: Deployment) -> None:
     before = deployment.running()
-    deployment.checkout.change("config/local.yaml", "flush_ms: 1000", "flush_ms: 500")
-    deployment.checkout.change("config/local.yaml", "partitions: 3", "partitions: 4")
+    deployment.checkout.set_field("connect.flush_ms", "500")
+    deployment.checkout.set_field("stream.partitions", "4")
     succeeded(deployment.checkout.deploy())
     assert deployment.running() == before
     (sink,) = [arn for arn, _ in before["connectors"] if "headwater-local-landing" in arn]
@@ -436,9 +469,8 @@ def add_visits(deployment: Deployment) -> None:
     assert after["steps"] == before["steps"]
     visit = {"id": {"S": "1"}, "page": {"S": "/"}}
     deployment.client("dynamodb").put_item(TableName="headwater-local-visits", Item=visit)
-    options = ("--dynamodb-table", "visits=headwater-local-visits")
-    deployment.wait_until("the item", lambda: deployment.verified(*options)["equal"])
-    (visits,) = [table for table in deployment.verified(*options)["tables"] if table["name"] == "visits"]
+    deployment.wait_until("the item", lambda: deployment.verified()["equal"])
+    (visits,) = [table for table in deployment.verified()["tables"] if table["name"] == "visits"]
     assert visits["source_rows"] == visits["lake_rows"] == 1
 
 
@@ -509,13 +541,13 @@ def test_plugin_workers_and_writers_are_replaced_under_load_and_nothing_is_lost(
     assert 0 < sum(read) <= len(written)
 
 
-def test_cluster_and_broker_that_are_raised_take_over_and_statements_run_again(deployment: Deployment) -> None:
+def test_a_raised_cluster_and_broker_take_over_and_a_new_file_runs(deployment: Deployment) -> None:
     before = deployment.running()
-    deployment.checkout.change("config/local.yaml", "  generation: 1\n", "  generation: 2\n")
-    deployment.checkout.change("config/local.yaml", "kafka_version: 3.9.x.kraft", "kafka_version: 4.0.x.kraft")
+    deployment.checkout.set_field("emr.generation", "2")
+    deployment.checkout.set_field("stream.kafka_version", "4.0.x.kraft")
     create = '"auto.create.topics.enable": "false",'
     deployment.checkout.change("stacks/stream.py", create, f'{create} "num.io.threads": "4",')
-    deployment.checkout.append("database/9_roles.sql", "\nCOMMENT ON SCHEMA northwind IS 'Another release';\n")
+    deployment.checkout.append("database/7_comment.sql", "COMMENT ON SCHEMA northwind IS 'Another release';\n")
     brokers = deployment.brokers()
     succeeded(deployment.checkout.deploy())
     after = deployment.running()
@@ -537,9 +569,7 @@ def test_cluster_and_broker_that_are_raised_take_over_and_statements_run_again(d
 def test_a_second_environment_comes_and_goes_beside_the_first_and_leaves_its_data(deployment: Deployment) -> None:
     before = deployment.running()
     local = (deployment.checkout.folder / "config" / "local.yaml").read_text()
-    second = local.replace("name: local", "name: second").replace(
-        "delete_with_stacks_of: local", "delete_with_stacks_of: null"
-    )
+    second = set_value(local, ("data", "delete_with_stacks_of"), "null")
     (deployment.checkout.folder / "config" / "second.yaml").write_text(second)
     succeeded(deployment.checkout.deploy("second"))
     assert deployment.running() == before

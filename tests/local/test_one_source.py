@@ -12,7 +12,7 @@ import pytest
 
 from headwater.contract.model import DYNAMODB, POSTGRESQL
 from headwater.contract.reading import read_contract, read_contracts
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from rig.local_aws.daemon import Running
 from rig.samples import items, orders
 from rig.samples.loading import load_folder
@@ -92,21 +92,16 @@ def test_the_demo_is_deployed_and_updated_under_its_load(checkout: Checkout, sou
 def test_the_lake_is_deployed_compared_and_destroyed_locally(checkout: Checkout, source: str, tmp_path: Path) -> None:
     succeeded(checkout.deploy())
     deployment = Deployment(checkout)
-    options: list[str] = []
-    password = ""
     if source == POSTGRESQL:
         orders.generate(0.1, 1996, tmp_path)
         with deployment.connect() as owner:
             load_folder(owner, tmp_path)
-        login = deployment.login("owner")
-        options = ["--host", login["host"], "--port", str(login["port"]), "--user", "headwater_reader"]
-        password = deployment.login("reader")["password"]
     else:
-        generated = items.generate(read_contract(CONTRACTS / "accounts.yaml"), 100, 1996)
+        generated = items.generate(read_contract(EXAMPLE.contracts / "accounts.yaml"), 100, 1996)
         items.load(deployment.client("dynamodb"), ITEMS_TABLE, generated)
 
     def compared() -> list[dict[str, Any]]:
-        done = checkout.run_headwater("verify", "--env", "local", "--json", *options, HEADWATER_DB_PASSWORD=password)
+        done = checkout.run_headwater("verify", "--env", "local", "--json")
         assert done.returncode in (0, 1), done.stderr
         tables: list[dict[str, Any]] = json.loads(done.stdout)["tables"]
         return tables

@@ -15,14 +15,17 @@ from typer.testing import CliRunner
 from headwater.cli import app
 from headwater.contract.reading import read_contracts
 from headwater.definitions.named_queries import named_queries
-from headwater.paths import CONTRACTS
+from headwater.definitions.saved_queries import read_saved_queries
+from headwater.lake_folder import EXAMPLE
 from rig.local.aws import REGION
 from rig.local.pipeline import DATABASE, LAKE, Pipeline
 from rig.samples import orders, orders_workload
 from rig.samples.loading import load_folder
 from rig.samples.paced_workers import WorkloadPlan
 
-SAVED = {query.name: query.sql for query in named_queries(read_contracts(CONTRACTS), "lake")}
+CONTRACTS = read_contracts(EXAMPLE.contracts)
+OF_THE_EXAMPLE = [query.named(CONTRACTS, "lake") for query in read_saved_queries(EXAMPLE.queries, CONTRACTS)]
+SAVED = {query.name: query.sql for query in [*named_queries(CONTRACTS, "lake"), *OF_THE_EXAMPLE]}
 REVENUE = "d.quantity * d.unit_price * (1 - d.discount)"
 ITEMS = "northwind.orders o JOIN northwind.order_details d USING (order_id)"
 CUSTOMERS = "SELECT customer_id, company_name, city FROM northwind.customers ORDER BY 1"
@@ -33,7 +36,7 @@ Ask = Callable[[str], list[tuple[Any, ...]]]
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     folder = tmp_path_factory.mktemp("queries")
     orders.generate(0.1, 1, folder / "data")
-    with Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
+    with Pipeline(folder, read_contracts(EXAMPLE.contracts)) as pipeline:
 
         def load(owner: psycopg.Connection) -> None:
             load_folder(owner, folder / "data")

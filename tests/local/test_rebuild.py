@@ -16,7 +16,7 @@ from headwater.console import say
 from headwater.contract.model import of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from headwater.waiting import wait_until
 from rig.local.aws import REGION
 from rig.local.key_value import KeyValuePipeline
@@ -32,7 +32,7 @@ SCALE = 2.0
 def test_a_lake_is_read_into_empty_buckets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    contracts = read_contracts(CONTRACTS)
+    contracts = read_contracts(EXAMPLE.contracts)
     orders.generate(SCALE, 1, tmp_path / "data")
     with Pipeline(tmp_path / "relational", contracts) as relational:
         relational.start(lambda text: nullcontext(), lambda owner: _load(owner, tmp_path / "data"))
@@ -103,4 +103,4 @@ def read_all(relational: Pipeline, key_value: KeyValuePipeline, monkeypatch: pyt
     given = ["resync", "--all", *database, *lake, "--dynamodb-endpoint", key_value.dynamodb.endpoint]
     asked = CliRunner().invoke(app, given)
     assert asked.exit_code == 0, (asked.output, asked.exception)
-    assert len(of_database(read_contracts(CONTRACTS), "dynamodb")) == asked.stdout.count("Done: ")
+    assert len(of_database(read_contracts(EXAMPLE.contracts), "dynamodb")) == asked.stdout.count("Done: ")

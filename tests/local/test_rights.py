@@ -18,7 +18,8 @@ import pytest
 from headwater.contract.model import QUARANTINE
 from headwater.contract.reading import read_contract, read_contracts
 from headwater.definitions import connectors
-from headwater.paths import CONTRACTS, RIGHTS
+from headwater.lake_folder import EXAMPLE
+from headwater.paths import RIGHTS
 from headwater.review.rights import Right, read_principals
 from headwater.waiting import wait_until
 from rig.local import aws, java
@@ -193,7 +194,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
     orders.generate(0.1, 1, folder / "data")
     contracts = [
         replace(contract, on_unfit=QUARANTINE) if contract.table == "products" else contract
-        for contract in read_contracts(CONTRACTS)
+        for contract in read_contracts(EXAMPLE.contracts)
     ]
     with pytest.MonkeyPatch.context() as patch, Pipeline(folder, contracts) as pipeline:
         patch.setattr(java, "LOG4J", java.LOG4J + kafka_rights.LOGGER)
@@ -211,7 +212,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
             # No decimal can hold NaN, so the change is quarantined.
             owner.execute("INSERT INTO northwind.products VALUES (99999, 'A', NULL, NULL, NULL, 'NaN')")
         pipeline.drain()
-        contract = read_contract(CONTRACTS / "accounts.yaml")
+        contract = read_contract(EXAMPLE.contracts / "accounts.yaml")
         with (
             Recorder(api.recorder.target) as recorder,
             Recorder(api.s3_recorder.target, recorder.requests) as s3_recorder,

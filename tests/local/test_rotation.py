@@ -14,8 +14,8 @@ from custom_resources import rotation
 from custom_resources.rotation import Clients, Target
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
-from headwater.definitions.order_database import CDC_ROLE
-from headwater.paths import CONTRACTS
+from headwater.definitions.source_database import CDC_ROLE
+from headwater.lake_folder import EXAMPLE
 from headwater.waiting import wait_until
 from rig.local.pipeline import DATABASE, SECRET_NAME, Pipeline
 from rig.local.processes import occurrences
@@ -45,7 +45,7 @@ class MskConnect:
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    with Pipeline(tmp_path_factory.mktemp("rotation"), read_contracts(CONTRACTS)) as pipeline:
+    with Pipeline(tmp_path_factory.mktemp("rotation"), read_contracts(EXAMPLE.contracts)) as pipeline:
         pipeline.start_source()
         pipeline.start_stream()
         pipeline.start_connect()

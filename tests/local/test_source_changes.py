@@ -20,6 +20,7 @@ from headwater.verify import PostgresqlSource, TableComparison, verify_tables
 from headwater.waiting import wait_until
 from rig.local.pipeline import DATABASE, Pipeline
 from tests.background import going_on
+from tests.lake_folders import lake_folder
 
 pytestmark = pytest.mark.drill
 
@@ -116,7 +117,7 @@ class Load:
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     folder = tmp_path_factory.mktemp("changes")
-    with Pipeline(folder, read_contracts(CONTRACTS), CONTRACTS, sql=TABLES) as pipeline:
+    with Pipeline(folder, read_contracts(CONTRACTS), lake_folder(folder / "lake", CONTRACTS), sql=TABLES) as pipeline:
         pipeline.start(lambda text: nullcontext(), lambda owner: None)
         pipeline.drain()
         yield pipeline

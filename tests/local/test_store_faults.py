@@ -16,7 +16,7 @@ import pytest
 
 from headwater.console import say
 from headwater.contract.reading import read_contracts
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from rig.local.key_value import KeyValuePipeline
 from rig.local.pipeline import Pipeline
 from rig.samples import dynamodb_tables, items_workload, orders, orders_workload
@@ -64,7 +64,7 @@ def _load(folder: Path, owner: psycopg.Connection) -> None:
 
 
 def test_a_slow_refusing_and_silent_store_costs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    contracts = read_contracts(CONTRACTS)
+    contracts = read_contracts(EXAMPLE.contracts)
     orders.generate(0.1, 1, tmp_path / "data")
     with Pipeline(tmp_path / "relational", contracts) as relational:
         relational.aws = api = ApiWithS3Behind(tmp_path / "aws", partial(FaultyS3, seed=1))

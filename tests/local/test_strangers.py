@@ -10,7 +10,6 @@ from secrets import token_hex
 
 import pytest
 
-from headwater.paths import RUN
 from headwater.waiting import wait_until
 from rig.demo import run as demo
 from rig.demo.sources import DemoPlan, ItemsPipeline, OrdersPipeline
@@ -20,6 +19,7 @@ from rig.local.key_value import KeyValuePipeline
 from rig.local.pipeline import DATABASE, LANDING_BUCKET, SECRET_NAME, Pipeline
 from rig.local.spark import SparkJob
 from rig.local_aws.daemon import Running, log_of
+from tests.lake_folders import lake_folder
 from tests.local.strangers import PY4J, PYTHON_WORKER, SILENT, SPARK, Run, attack
 
 ROW = f"stranger-row-{token_hex(8)}"
@@ -65,6 +65,7 @@ import sys, threading, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 from headwater.lake.base import jvm_signals
+from tests.lake_folders import lake_folder
 
 session = SparkSession.builder.getOrCreate()
 stop = threading.Event()
@@ -83,7 +84,7 @@ def quietly(text: str) -> AbstractContextManager[None]:
 
 @pytest.mark.drill
 def test_a_stranger_gets_nothing_of_a_demo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    parts = Parts(monkeypatch)
+    folder, parts = lake_folder(tmp_path), Parts(monkeypatch)
     problems: list[str] = []
 
     def keep(addresses: Mapping[str, str]) -> None:
@@ -94,7 +95,7 @@ def test_a_stranger_gets_nothing_of_a_demo(monkeypatch: pytest.MonkeyPatch, tmp_
             attack(
                 Run(
                     os.getpid(),
-                    [RUN / "demo", tmp_path / "report"],
+                    [folder.run / "demo", folder.build / "demo"],
                     parts.secrets(),
                     {"a row": ROW},
                     names=[SECRET_NAME, LANDING_BUCKET, *(of.name for of in parts.key_value.tables.values())],
@@ -102,7 +103,7 @@ def test_a_stranger_gets_nothing_of_a_demo(monkeypatch: pytest.MonkeyPatch, tmp_
             )
         )
 
-    demo.run(DemoPlan(None, 0.1, 2, 10), quietly, lambda text: None, keep, tmp_path / "report")
+    demo.run(folder, DemoPlan(None, 0.1, 2, 10), quietly, lambda text: None, keep)
     assert not problems, "\n".join(problems)
 
 

@@ -23,15 +23,16 @@ import pytest
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions.connectors import NO_DATA, PUBLICATION, SLOT, source_connector
-from headwater.definitions.order_database import capture_statements, hidden_column_statements
+from headwater.definitions.source_database import capture_statements, hidden_column_statements
 from headwater.errors import UserError
-from headwater.order_database import copying
-from headwater.order_database.copying import Moment, copy_table
+from headwater.postgresql import copying
+from headwater.postgresql.copying import Moment, copy_table
 from headwater.waiting import wait_until
 from rig.local.aws import REGION
 from rig.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, MASK_SECRET, Pipeline
 from rig.local.postgresql_server import PostgresqlServer
 from tests import programs
+from tests.lake_folders import lake_folder
 from tests.local.test_types import CONTRACTS, EARLY, EXACT, TABLE, UNFIT, insert, lake_contents, landed_values
 
 CONTRACT = """
@@ -65,7 +66,8 @@ def test_what_a_table_holds_and_what_changes_meanwhile_is_in_the_lake_in_all_typ
         insert(owner, 1001, UNFIT)
         insert(owner, 1501, EARLY)
 
-    with Pipeline(tmp_path, read_contracts(CONTRACTS), CONTRACTS, sql=TABLE, snapshot_mode=NO_DATA) as pipeline:
+    folder = lake_folder(tmp_path / "lake", CONTRACTS)
+    with Pipeline(tmp_path, read_contracts(CONTRACTS), folder, sql=TABLE, snapshot_mode=NO_DATA) as pipeline:
         pipeline.start(lambda text: nullcontext(), load)
         wait_until("the slot", lambda: captured(pipeline))
         with pipeline.postgres.connect(DATABASE) as owner:
@@ -133,7 +135,7 @@ def backfill(pipeline: Pipeline) -> subprocess.CompletedProcess[str]:
         "--table": "things",
         "--lake": LAKE,
         "--endpoint": pipeline.aws.s3_endpoint,
-        "--contracts": str(CONTRACTS),
+        "--folder": str(pipeline.lake_folder.root),
         "--host": server.host,
         "--port": str(server.port),
         "--user": server.superuser,

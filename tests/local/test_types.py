@@ -21,10 +21,11 @@ from psycopg import sql
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.lake.decoding.debezium_decoder import PostgresDecoder, order
-from headwater.order_database import absence
-from headwater.order_database.row_images import SESSION, row_images
+from headwater.postgresql import absence
+from headwater.postgresql.row_images import SESSION, row_images
 from rig.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from tests import programs
+from tests.lake_folders import lake_folder
 from tests.stores import Trace, traces
 
 CONTRACTS = Path(__file__).parent / "types"
@@ -140,7 +141,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
         insert(owner, 1501, EARLY)
 
     folder = tmp_path_factory.mktemp("types")
-    with Pipeline(folder, read_contracts(CONTRACTS), CONTRACTS, sql=TABLE) as pipeline:
+    with Pipeline(folder, read_contracts(CONTRACTS), lake_folder(folder / "lake", CONTRACTS), sql=TABLE) as pipeline:
         # Most rows are here to be unfit.
         pipeline.start(lambda text: nullcontext(), load, "--max-unfit-share", "1")
         pipeline.drain()
@@ -266,7 +267,7 @@ def test_a_person_is_forgotten_by_the_command_while_changes_are_on_their_way_and
             "--port": str(server.port),
             "--user": server.superuser,
             "--database": DATABASE,
-            "--contracts": str(CONTRACTS),
+            "--folder": str(pipeline.lake_folder.root),
             "--receipt": str(tmp_path / "receipt.json"),
         }
         listed = [part for pair in options.items() for part in pair]

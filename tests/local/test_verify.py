@@ -15,6 +15,7 @@ from headwater.cli import app
 from headwater.contract.model import Contract
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
+from headwater.lake_folder import LakeFolder
 from headwater.verify import (
     Lake,
     PostgresqlSource,
@@ -221,12 +222,12 @@ class TestCommand:
     @pytest.fixture
     def arguments(self, postgres: PostgresqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setenv("HEADWATER_DB_PASSWORD", postgres.password)
-        (tmp_path / "contracts").mkdir()
-        (tmp_path / "contracts" / "watched.yaml").write_text(yaml.safe_dump(document_of("watched")))
+        folder = LakeFolder.make(tmp_path / "described", "test")
+        (folder.contracts / "watched.yaml").write_text(yaml.safe_dump(document_of("watched")))
         url = f"postgresql://{postgres.superuser}@{postgres.host}:{postgres.port}/{DATABASE}"
         return [
             "verify",
-            *("--contracts", str(tmp_path / "contracts")),
+            *("--folder", str(folder.root)),
             *("--lake", str(tmp_path / "lake")),
             *("--database-url", url),
         ]
@@ -271,11 +272,11 @@ class TestDynamoDbCommand:
                 {"name": "number", "type": "decimal(38,9)", "source_type": "N"},
             ],
         }
-        (tmp_path / "contracts").mkdir()
-        (tmp_path / "contracts" / "things.yaml").write_text(yaml.safe_dump(document))
+        folder = LakeFolder.make(tmp_path / "described", "test")
+        (folder.contracts / "things.yaml").write_text(yaml.safe_dump(document))
         return [
             "verify",
-            *("--contracts", str(tmp_path / "contracts")),
+            *("--folder", str(folder.root)),
             *("--lake", str(tmp_path / "lake")),
             *("--dynamodb-endpoint", aws_api.endpoint),
             *("--region", REGION),

@@ -21,7 +21,8 @@ import psycopg
 import pytest
 
 from headwater.contract.reading import read_contracts
-from headwater.paths import CONTRACTS, ROOT
+from headwater.lake_folder import EXAMPLE
+from headwater.paths import ROOT
 from headwater.waiting import cpu_seconds, wait_until
 from rig.benchmark import change_log
 from rig.local.aws import REGION
@@ -29,6 +30,7 @@ from rig.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipe
 from rig.samples import orders
 from rig.samples.loading import load_folder
 from tests.background import going_on
+from tests.lake_folders import lake_folder
 
 LOST = {"GONE": "extra", "WRONG": "different", "NEVER": "missing"}
 ROWS = 1_000_000
@@ -44,10 +46,11 @@ INSERT INTO shop.payments SELECT number, number * 31 % 100003, 'region-' || numb
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     contracts = tmp_path / "contracts"
+    folder = lake_folder(tmp_path / "lake", contracts)
     # DynamoDB's stream is asked for by its environment alone.
-    shutil.copytree(CONTRACTS, contracts, ignore=shutil.ignore_patterns("accounts.yaml"))
+    shutil.copytree(EXAMPLE.contracts, contracts, ignore=shutil.ignore_patterns("accounts.yaml"))
     orders.generate(0.1, 1, tmp_path / "data")
-    with Pipeline(tmp_path / "run", read_contracts(contracts), contracts) as pipeline:
+    with Pipeline(tmp_path / "run", read_contracts(contracts), folder) as pipeline:
 
         def load(owner: psycopg.Connection) -> None:
             load_folder(owner, tmp_path / "data")
@@ -64,8 +67,9 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 def many_rows(tmp_path: Path) -> Iterator[Pipeline]:
     contracts = tmp_path / "contracts"
     contracts.mkdir()
+    folder = lake_folder(tmp_path / "lake", contracts)
     (contracts / "payments.yaml").write_text(change_log.contract_text(16))
-    with Pipeline(tmp_path / "run", read_contracts(contracts), contracts, sql=PAYMENTS) as pipeline:
+    with Pipeline(tmp_path / "run", read_contracts(contracts), folder, sql=PAYMENTS) as pipeline:
         pipeline.start(lambda text: nullcontext(), lambda owner: None)
         pipeline.drain()
         yield pipeline
@@ -102,7 +106,7 @@ def comparison(pipeline: Pipeline, *options: str) -> Iterator[tuple[subprocess.P
     """The command, and what it has said so far."""
     command = [
         *(sys.executable, "-m", "headwater.cli", "verify", "--watch", "--every", "5", "--sink-seconds", "3", *options),
-        *("--contracts", str(pipeline.contract_folder), "--region", REGION, "--endpoint", pipeline.aws.s3_endpoint),
+        *("--folder", str(pipeline.lake_folder.root), "--region", REGION, "--endpoint", pipeline.aws.s3_endpoint),
         *("--lake", LAKE, "--landing", f"s3://{LANDING_BUCKET}/{pipeline.settings.landing_prefix}"),
         *("--port", str(pipeline.postgres.port), "--user", "postgres", "--database", DATABASE),
     ]

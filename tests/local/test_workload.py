@@ -9,14 +9,16 @@ import psycopg
 import pytest
 
 from headwater.contract.reading import read_contracts
-from headwater.definitions.order_database import ROLES
-from headwater.order_database import administration
-from headwater.paths import CONTRACTS
+from headwater.definitions.database_files import read_database_files
+from headwater.definitions.source_database import ROLES
+from headwater.lake_folder import EXAMPLE
+from headwater.postgresql import administration
 from rig.local.postgresql_server import PostgresqlServer
 from rig.samples import orders, orders_workload, paced_workers
 from rig.samples.loading import load_folder
 from rig.samples.paced_workers import WorkloadPlan, WorkloadProgress
 
+FILES = read_database_files(EXAMPLE.database)
 PASSWORDS = dict.fromkeys(ROLES, "for a test")
 
 
@@ -28,7 +30,7 @@ def server(session_folder: Path) -> Iterator[PostgresqlServer]:
         with server.connect() as connection:
             connection.execute("CREATE DATABASE northwind")
         with server.connect("northwind") as connection:
-            administration.create(connection, PASSWORDS, read_contracts(CONTRACTS))
+            administration.create(connection, PASSWORDS, read_contracts(EXAMPLE.contracts), FILES)
             load_folder(connection, session_folder / "workload" / "data")
         yield server
 
@@ -56,7 +58,7 @@ def test_every_kind_of_change_happens_and_leaves_the_outbox_right(
     assert [report.changes for report in reports] == sorted(report.changes for report in reports)
     assert (reports[-1].changes, reports[-1].wanted) == (400, 400)
 
-    recomputed = (CONTRACTS / "orders.verify.sql").read_text().strip().rstrip(";")
+    recomputed = (EXAMPLE.contracts / "orders.verify.sql").read_text().strip().rstrip(";")
     with server.connect("northwind") as connection:
         wrong = connection.execute(
             f"""SELECT count(*) FROM (SELECT order_id, order_month, payload FROM ({recomputed}\n) AS r) AS r

@@ -9,13 +9,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 
+from headwater.environment import rds_authority
 from headwater.environment.model import SECTIONS, Environment
 
 _OF_A_SOURCE = [section for sections in SECTIONS.values() for section in sections]
-# Who the environment is, not how it is set: a change is another deployment.
-_IDENTITY = ("name", "account", "region")
-# A change would replace the whole network with all that is bound to it: the gate before lost data refuses it.
+# Who the environment is, not how it is set: a change is another deployment. There is one format yet.
+_IDENTITY = ("name", "account", "region", "lake.format")
+# A change would replace the whole network, or a cluster that the deployment made. The gate before lost data refuses it.
 _FOR_GOOD = ("availability_zones", "network.cidr")
+_FOR_GOOD_IN_AURORA = ("database.name",)
 # The values that no rule below finds: texts, and what has to fit other fields.
 _OTHER = {
     "bi": {"principal": "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts", "refresh": "daily"},
@@ -28,7 +30,7 @@ _OTHER = {
     "database.name": "orders",
     "database.peering": {"vpc": "vpc-07de7507", "route_tables": ["rtb-07de7507"], "security_group": "sg-07de7507"},
     # It holds certificates.
-    "database.root_certificate": "headwater/environment/rds_authority.yaml",
+    "database.root_certificate": str(rds_authority.FILE),
     "database.secret": "orders/headwater-cdc",
     "database.secret_key": "arn:aws:kms:eu-central-1:123456789012:key/07de7",
     "emr.core_type": "r7g.2xlarge",
@@ -58,8 +60,9 @@ def changed_environment(settings: Environment) -> Environment:
     """The environment with every setting changed that can be. Fails where a setting has no other value here."""
     before = msgspec.json.decode(msgspec.json.encode(settings))
     after = copy.deepcopy(before)
+    for_good = (*_IDENTITY, *_FOR_GOOD, *(_FOR_GOOD_IN_AURORA if before["database"]["kind"] == "aurora" else ()))
     for path, type_ in _settings(Environment, before):
-        if path in (*_IDENTITY, *_FOR_GOOD):
+        if path in for_good:
             continue
         *parents, last = path.split(".")
         old, new = before, after

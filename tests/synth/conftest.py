@@ -1,9 +1,8 @@
 """Synthesized environments. Assets are placeholders here, because a template knows only their places."""
 
 import json
-import shutil
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +16,19 @@ from aws_cdk.assertions import Template
 from headwater.contract.model import Contract
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import CaptureSettings
+from headwater.definitions.lake_content import LakeContent
 from headwater.environment import model as environment
+from headwater.environment.account import LAKE_TAG
 from headwater.environment.model import Bi, Environment
 from headwater.environment.rules import read_environment
+from headwater.lake_folder import EXAMPLE
 from headwater.packaging import jars, wheels
-from headwater.paths import CONFIG, CONTRACTS, ROOT
+from headwater.paths import ROOT
 from stacks import application
 from stacks.assets import Assets
+from tests.lake_folders import lake_folder
 from tests.synth.deployed import made
+from tests.synth.example import example_content
 from tests.synth.existing import with_existing
 
 # dev with QuickSight, a role to query with, and a comparison that has to run, which no environment on AWS has until it
@@ -37,10 +41,12 @@ PRINCIPAL = "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts
 
 
 def _with_readers(settings: Environment) -> Environment:
+    """An environment with all that one may ask for and that none of the shipped ones has."""
     lake = msgspec.structs.replace(settings.lake, query_principals=(ANALYST,))
     monitoring = msgspec.structs.replace(settings.monitoring, comparison_minutes=15)
     bi = Bi(principal=PRINCIPAL, refresh="hourly")
-    return msgspec.structs.replace(settings, lake=lake, bi=bi, monitoring=monitoring)
+    emr = msgspec.structs.replace(settings.postgresql.emr, market="spot")
+    return msgspec.structs.replace(settings, lake=lake, bi=bi, monitoring=monitoring, emr=emr)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,12 +56,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 class Synthesized:
     """One environment's templates, by stack."""
 
-    def __init__(self, app: cdk.App, settings: Environment, contracts: list[Contract], assets: Assets) -> None:
+    def __init__(
+        self,
+        app: cdk.App,
+        settings: Environment,
+        contracts: list[Contract],
+        assets: Assets,
+        content: LakeContent | None = None,
+    ) -> None:
         self.app = app
         self.environment = settings
         self.contracts = contracts
         self.build = assets.build
-        self.stacks = application.build(app, settings, contracts, assets)
+        self.lake = assets.lake
+        self.stacks = application.build(app, settings, contracts, content or example_content(contracts), assets)
         self._templates: dict[str, dict[str, Any]] = {}
 
     def template(self, part: str) -> dict[str, Any]:
@@ -120,11 +134,11 @@ class Synthesized:
 
 @pytest.fixture(scope="session")
 def contracts() -> list[Contract]:
-    return read_contracts(CONTRACTS)
+    return read_contracts(EXAMPLE.contracts)
 
 
 @pytest.fixture(scope="session")
-def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) -> Assets:
+def assets(tmp_path_factory: pytest.TempPathFactory) -> Assets:
     build = tmp_path_factory.mktemp("build")
     for name in ("debezium-postgres", "headwater-connect"):
         place = build / "plugins" / f"{name}.zip"
@@ -138,33 +152,19 @@ def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) 
         "wheels/x86_64/msgspec-1.0-cp311-cp311-manylinux2014_x86_64.whl",
     ]
     files += [f"python/python-{platform}.tar.gz" for platform in wheels.PLATFORMS]
-    for relative in (*files, *(f"contracts/{contract.table}.json" for contract in contracts)):
+    for relative in files:
         place = build / relative
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(relative)
-    return Assets(ROOT, build)
-
-
-@pytest.fixture(scope="session")
-def assets_of(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Iterable[Contract]], Assets]:
-    """Copies the assets and adds a file for each of these contracts. Whoever writes into the assets that all tests
-    share changes what the next environment is synthesized from."""
-
-    def copied(contracts: Iterable[Contract]) -> Assets:
-        build = tmp_path_factory.mktemp("build")
-        shutil.copytree(assets.build, build, dirs_exist_ok=True)
-        for contract in contracts:
-            (build / "contracts" / f"{contract.table}.json").write_text(contract.to_json())
-        return Assets(ROOT, build)
-
-    return copied
+    return Assets(ROOT, build, lake_folder(tmp_path_factory.mktemp("lake")))
 
 
 @pytest.fixture(scope="session")
 def new_app(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], cdk.App]:
-    """Makes apps with the feature flags of cdk.json, each with a folder of its own."""
+    """Makes apps with the feature flags of cdk.json, each with a folder of its own. Its stacks are of the example."""
+    flags = json.loads((ROOT / "cdk.json").read_text())["context"]
     # The command line adds the construct's path to each resource.
-    context = {**json.loads((ROOT / "cdk.json").read_text())["context"], "aws:cdk:enable-path-metadata": True}
+    context = {**flags, "aws:cdk:enable-path-metadata": True, LAKE_TAG: EXAMPLE.settings.name}
     return lambda: cdk.App(outdir=str(tmp_path_factory.mktemp("cdk.out")), context=context)
 
 
@@ -178,7 +178,7 @@ def synthesize(
 
     def synthesized(name: str) -> Synthesized:
         if name not in done:
-            settings = read_environment("dev" if name in changed else name, CONFIG)
+            settings = read_environment("dev" if name in changed else name, EXAMPLE.config)
             settings = changed[name](settings) if name in changed else settings
             done[name] = Synthesized(new_app(), settings, contracts, assets)
         return done[name]
@@ -186,13 +186,13 @@ def synthesize(
     return synthesized
 
 
-@pytest.fixture(scope="session", params=environment.on_aws(CONFIG))
+@pytest.fixture(scope="session", params=environment.on_aws(EXAMPLE.config))
 def every(request: pytest.FixtureRequest, synthesize: Callable[[str], Synthesized]) -> Synthesized:
     """Each environment in turn."""
     return synthesize(request.param)
 
 
-@pytest.fixture(scope="session", params=[*environment.on_aws(CONFIG), WITH_BI, EXISTING])
+@pytest.fixture(scope="session", params=[*environment.on_aws(EXAMPLE.config), WITH_BI, EXISTING])
 def every_stack(request: pytest.FixtureRequest, synthesize: Callable[[str], Synthesized]) -> Synthesized:
     """Each environment in turn, dev with the optional stacks, and dev with existing sources."""
     return synthesize(request.param)

@@ -26,19 +26,28 @@ from headwater import cli
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
+from headwater.lake_folder import EXAMPLE
 from headwater.packaging import artifacts, class_archive, jars, python_archives, shipped, wheels
-from headwater.paths import BUILD, CONFIG, ROOT
+from headwater.paths import BUILD, ROOT
 from rig.local import spark
 from stacks.assets import Assets
+from tests.lake_folders import lake_folder
 from tests.synth.conftest import Synthesized
 
 
 @pytest.fixture(scope="module")
-def deployed(new_app: Callable[[], cdk.App], contracts: list[Contract]) -> Synthesized:
+def deployed(
+    new_app: Callable[[], cdk.App], contracts: list[Contract], tmp_path_factory: pytest.TempPathFactory
+) -> Synthesized:
     """dev, of what ``make assets`` has built."""
     app = new_app()
     app.node.set_context("aws:cdk:disable-asset-staging", True)
-    return Synthesized(app, read_environment("dev", CONFIG), contracts, Assets(ROOT, BUILD))
+    return Synthesized(
+        app,
+        read_environment("dev", EXAMPLE.config),
+        contracts,
+        Assets(ROOT, BUILD, lake_folder(tmp_path_factory.mktemp("lake"))),
+    )
 
 
 def test_the_step_is_given_the_files_of_the_local_writer(deployed: Synthesized) -> None:
@@ -117,13 +126,13 @@ def test_glue_installs_the_release_of_msgspec_that_is_installed_here(deployed: S
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, shipped.Origin]:
-    return shipped.origins()
+    return shipped.origins(EXAMPLE.contracts)
 
 
 @pytest.fixture
 def known_once(known: dict[str, shipped.Origin], monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads no more than once what may ship, which takes seconds."""
-    monkeypatch.setattr(shipped, "origins", lambda _: known)
+    monkeypatch.setattr(shipped, "origins", lambda *_: known)
 
 
 def test_every_file_that_reaches_aws_has_a_locked_hash_or_a_source(
@@ -177,7 +186,8 @@ def test_no_environment_uploads_a_file_without_an_origin(
     every_stack: Synthesized, known: dict[str, shipped.Origin]
 ) -> None:
     # Their assets are placeholders, except for what CDK and the app add.
-    placeholders = {_digest(path.read_bytes()): "a placeholder" for path in every_stack.build.rglob("*.*")}
+    files = [*every_stack.build.rglob("*.*"), *every_stack.lake.build.rglob("*.*")]
+    placeholders = {_digest(path.read_bytes()): "a placeholder" for path in files}
     found = shipped.trace(every_stack.assembly, {**known, **placeholders})
     assert [name for name, origin in found if origin is None] == []
     assert shipped.strange_code(every_stack.assembly) == []
@@ -196,7 +206,10 @@ def test_a_file_without_a_locked_hash_or_a_source_is_named(tmp_path: Path) -> No
     manifest = tmp_path / "stack.assets.json"
     images = {"1234": {"source": {"directory": "asset.1234"}}}
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "dockerImages": images}))
-    named = [sentence.partition(" would be uploaded, but no lock has")[0] for sentence in shipped.unexplained(tmp_path)]
+    named = [
+        sentence.partition(" would be uploaded, but no lock has")[0]
+        for sentence in shipped.unexplained(tmp_path, EXAMPLE.contracts)
+    ]
     assert named == [
         "stack.assets.json: container image 1234",
         "stack.assets.json: evil.sh",
@@ -211,7 +224,7 @@ def test_files_of_a_stack_that_has_left_the_app_are_not_named(tmp_path: Path) ->
     _assembly(tmp_path, "evil.sh")
     (tmp_path / "stack.assets.json").rename(tmp_path / "gone.assets.json")
     _assembly(tmp_path)
-    assert shipped.unexplained(tmp_path) == []
+    assert shipped.unexplained(tmp_path, EXAMPLE.contracts) == []
 
 
 @pytest.mark.usefixtures("known_once")
@@ -224,7 +237,7 @@ def test_an_archive_with_two_files_of_one_name_is_refused(contents: tuple[str, s
             plugin.writestr("NOTICE", notice if content == "known" else content)
     _assembly(tmp_path, "plugin.zip")
     with pytest.raises(UserError, match=r"plugin\.zip: found two files NOTICE, expected one"):
-        shipped.unexplained(tmp_path)
+        shipped.unexplained(tmp_path, EXAMPLE.contracts)
 
 
 @pytest.mark.usefixtures("known_once")
@@ -235,7 +248,7 @@ def test_bytes_before_the_first_file_of_a_zip_are_refused(tmp_path: Path) -> Non
     (tmp_path / "plugin.zip").write_bytes(b"evil" + packed.getvalue())
     _assembly(tmp_path, "plugin.zip")
     with pytest.raises(UserError, match=r"plugin\.zip: found 4 bytes before the first file, expected none"):
-        shipped.unexplained(tmp_path)
+        shipped.unexplained(tmp_path, EXAMPLE.contracts)
 
 
 @pytest.mark.usefixtures("known_once")
@@ -258,7 +271,7 @@ def test_code_that_cdk_does_not_upload_is_named(
     resource = {"Type": f"AWS::Lambda::{kind}", "Properties": {field: code}}
     (tmp_path / "stack.template.json").write_text(json.dumps({"Resources": {"Evil": resource}}))
     _assembly(tmp_path, "NOTICE", template="stack.template.json")
-    found = shipped.unexplained(tmp_path)
+    found = shipped.unexplained(tmp_path, EXAMPLE.contracts)
     assert [sentence.partition(": found the code {")[0] for sentence in found] == (
         [] if explained else ["stack.template.json: Evil"]
     )
@@ -279,7 +292,10 @@ def test_in_a_clone_only_what_git_tracks_is_a_source(
     monkeypatch.setattr(shipped, "ROOT", tmp_path)
     _assembly(tmp_path, "custom_resources")
     prefix = "stack.assets.json: custom_resources/"
-    named = [sentence.partition(" would")[0].removeprefix(prefix) for sentence in shipped.unexplained(tmp_path)]
+    named = [
+        sentence.partition(" would")[0].removeprefix(prefix)
+        for sentence in shipped.unexplained(tmp_path, EXAMPLE.contracts)
+    ]
     assert named == (["ignored.py", "untracked.py"] if clone else [])
 
 
@@ -289,7 +305,7 @@ def test_a_jar_whose_line_the_lock_has_lost_is_named(
     lock = tmp_path / "jars.lock"
     lock.write_text(re.sub(r".*/httpclient-.*\n", "", jars.LOCK.read_text()))
     monkeypatch.setattr(jars, "locked", functools.partial(jars.locked, lock=lock))
-    (sentence,) = shipped.unexplained(deployed.assembly)
+    (sentence,) = shipped.unexplained(deployed.assembly, EXAMPLE.contracts)
     assert "headwater-connect/httpclient-4.5.13.jar would be uploaded" in sentence
 
 
@@ -303,7 +319,7 @@ def test_a_changed_byte_of_what_is_built_here_is_found(tmp_path: Path, known: di
         content = bytearray(jar.read_bytes())
         content[len(content) // 2] ^= 1
         _replace(jar, bytes(content))
-    assert {_digest(jar.read_bytes()) for jar in own}.isdisjoint(shipped.origins(build))
+    assert {_digest(jar.read_bytes()) for jar in own}.isdisjoint(shipped.origins(EXAMPLE.contracts, build))
     assert not artifacts.connect_is_current(build)
     assert not artifacts.lake_jvm_is_current(build)
 

@@ -1,29 +1,25 @@
 """Every change of a template is seen, and a change that loses data needs an agreement."""
 
 import copy
-import difflib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.contract import evolution
-from headwater.contract.model import Contract, from_json
-from headwater.definitions.named_queries import ORDERS
+from headwater.contract.model import Contract
 from headwater.environment import model as environment
-from headwater.paths import BASELINES, CONFIG, REVIEWED
-from headwater.review import baselines, replacements
+from headwater.lake_folder import EXAMPLE
+from headwater.review import baselines, contract_baselines, replacements
 from headwater.review.replacements import Specification
 from tests.synth.conftest import WITH_BI
+from tests.synth.example import ORDERS
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
 UPDATE = "make baselines"
-CONTRACT_BASELINES = REVIEWED / "contracts"
-BI_BASELINE = REVIEWED / "baselines_with_bi"
+BI_BASELINE = EXAMPLE.reviewed / "baselines_with_bi"
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +39,8 @@ def test_no_stateful_resource_is_lost_that_nobody_agreed_to_lose(
     _refuse_losses(every.environment.name, templates, specification)
 
 
-def test_templates_are_as_their_baselines(
-    every: "Synthesized",
-    templates: dict[str, dict[str, Any]],
-    specification: Specification,
-    request: pytest.FixtureRequest,
-) -> None:
-    update = bool(request.config.getoption("--update-baselines", default=False))
-    if update:
-        _refuse_losses(every.environment.name, templates, specification)
-    _hold(BASELINES / every.environment.name, templates, update)
+def test_templates_are_as_their_baselines(every: "Synthesized", templates: dict[str, dict[str, Any]]) -> None:
+    _hold(EXAMPLE.baselines / every.environment.name, templates, every.environment.document(), update=False)
 
 
 def test_the_optional_stacks_are_as_their_baselines(
@@ -62,50 +50,29 @@ def test_the_optional_stacks_are_as_their_baselines(
         pytest.skip("these contracts have no orders, whose revenue the charts show")
     templates = baselines.from_assembly(synthesize(WITH_BI).assembly)
     update = bool(request.config.getoption("--update-baselines", default=False))
-    _hold(BI_BASELINE, {"bi": templates["bi"]}, update)
+    _hold(BI_BASELINE, {"bi": templates["bi"]}, {}, update)
 
 
-def test_contracts_are_as_their_baselines(contracts: list[Contract], request: pytest.FixtureRequest) -> None:
-    """The writer reads what no template shows of a contract: where a value comes from, the key, buckets."""
-    rendered = {
-        f"{contract.table}.json": json.dumps(json.loads(contract.to_json()), indent=1) + "\n" for contract in contracts
-    }
-    before = {path.name: path.read_text(encoding="utf-8") for path in CONTRACT_BASELINES.glob("*.json")}
-    known = [from_json(text, name) for name, text in before.items()]
-    # The losses of a contract that is gone are those of its resources.
-    found = evolution.changes(known, contracts)
-    refused = [str(change) for change in found if change.verdict == evolution.REFUSED and not change.resources]
-    assert not refused, "\n".join(refused)
-    if request.config.getoption("--update-baselines", default=False):
-        for name in before.keys() - rendered.keys():
-            (CONTRACT_BASELINES / name).unlink()
-        CONTRACT_BASELINES.mkdir(exist_ok=True)
-        for name, text in rendered.items():
-            (CONTRACT_BASELINES / name).write_text(text, encoding="utf-8")
-    elif rendered != before:
-        files = sorted(rendered.keys() | before.keys())
-        changes = [
-            line
-            for name in files
-            for line in difflib.unified_diff(
-                before.get(name, "").splitlines(), rendered.get(name, "").splitlines(), name, name, lineterm=""
-            )
-        ]
-        pytest.fail("\n".join([*changes, f"To allow this, run `{UPDATE}`"]), pytrace=False)
+def test_contracts_are_as_their_baselines(contracts: list[Contract]) -> None:
+    before, now = contract_baselines.read(EXAMPLE.contract_baselines), contract_baselines.render(contracts)
+    assert contract_baselines.refused(before, contracts) == []
+    assert contract_baselines.difference(before, now) == "", f"To allow this, run `{UPDATE}`"
 
 
 def test_every_acknowledged_loss_is_one_that_happened(
     every: "Synthesized", templates: dict[str, dict[str, Any]]
 ) -> None:
     name = every.environment.name
-    acknowledged = [entry for entry in replacements.read_acknowledged() if entry.environment == name]
+    acknowledged = [
+        entry for entry in replacements.read_acknowledged(EXAMPLE.acknowledged) if entry.environment == name
+    ]
     assert replacements.stale(acknowledged, {name: templates}) == []
 
 
 def test_no_environment_is_missing_or_left_over() -> None:
-    names = environment.on_aws(CONFIG)
-    assert sorted(path.name for path in BASELINES.iterdir()) == names
-    assert {entry.environment for entry in replacements.read_acknowledged()} <= set(names)
+    names = environment.on_aws(EXAMPLE.config)
+    assert sorted(path.name for path in EXAMPLE.baselines.iterdir()) == names
+    assert {entry.environment for entry in replacements.read_acknowledged(EXAMPLE.acknowledged)} <= set(names)
 
 
 def test_a_difference_is_told_in_the_words_of_cdk_diff(dev: "Synthesized") -> None:
@@ -154,20 +121,23 @@ def test_a_change_that_would_lose_data_is_refused(
     assert lost[0].startswith(f"dev/{stack}: {name} ({type_}) would be replaced: {'/'.join(path)} changes from ")
 
 
-def _hold(folder: Path, templates: dict[str, dict[str, Any]], update: bool) -> None:
-    """Fail where templates differ from the folder's baselines; with ``update``, write the baselines first."""
+def _hold(folder: Path, templates: dict[str, dict[str, Any]], fields: dict[str, Any], update: bool) -> None:
+    """Fail where templates or the environment's fields differ from the folder's baselines; with ``update``, write the
+    baselines first."""
     if update:
-        baselines.write(folder, templates)
+        baselines.write(folder, templates, fields)
+    text = baselines.difference_of_fields(baselines.read_fields(folder), fields)
     before = baselines.read(folder)
     if before != templates:
-        text = baselines.difference(before, templates)
+        text += baselines.difference(before, templates)
+    if text:
         pytest.fail(f"{text}\n\nTo allow this, run `{UPDATE}` and review what it changes in {folder}", pytrace=False)
 
 
 def _refuse_losses(name: str, templates: dict[str, dict[str, Any]], specification: Specification) -> None:
     """Fail where the templates lose a resource of the environment's baselines without an agreement."""
-    losses = replacements.losses(name, baselines.read(BASELINES / name), templates, specification)
-    refused = replacements.unacknowledged(losses, replacements.read_acknowledged())
+    losses = replacements.losses(name, baselines.read(EXAMPLE.baselines / name), templates, specification)
+    refused = replacements.unacknowledged(losses, replacements.read_acknowledged(EXAMPLE.acknowledged))
     if refused:
         sentences = "\n".join(map(str, refused))
-        pytest.fail(f"{sentences}\n\n{replacements.how_to_allow(refused)}", pytrace=False)
+        pytest.fail(f"{sentences}\n\n{replacements.how_to_allow(refused, EXAMPLE.acknowledged)}", pytrace=False)

@@ -13,14 +13,17 @@ import sqlglot
 from botocore.validate import ParamValidator
 
 from headwater.contract.model import Contract
+from headwater.definitions.charts import Data
+from headwater.definitions.lake_content import LakeContent
+from headwater.definitions.saved_queries import SavedQuery
 from headwater.environment.model import Bi
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from rig.demo import report
 from stacks.assets import Assets
-from stacks.bi import orders_contract
 from tests.synth.conftest import PRINCIPAL, WITH_BI, Synthesized
+from tests.synth.example import example_content
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +64,9 @@ def refreshed(
     """The properties of the resources by type, of dev with QuickSight that reads so often."""
 
     def made(refresh: Literal["hourly", "daily"] | None) -> dict[str, dict[str, Any]]:
-        settings = msgspec.structs.replace(read_environment("dev", CONFIG), bi=Bi(principal=PRINCIPAL, refresh=refresh))
+        settings = msgspec.structs.replace(
+            read_environment("dev", EXAMPLE.config), bi=Bi(principal=PRINCIPAL, refresh=refresh)
+        )
         resources = Synthesized(new_app(), settings, contracts, assets).template("bi")["Resources"].values()
         return {each["Type"].rpartition(":")[2]: each["Properties"] for each in resources}
 
@@ -124,11 +129,43 @@ def _not_offered(value: Any, shape: Any) -> Iterator[str]:
 
 def test_the_data_set_has_the_columns_of_its_query(resources: dict[str, Any]) -> None:
     (data_set,) = resources["AWS::QuickSight::DataSet"].values()
-    query = data_set["PhysicalTableMap"]["revenue"]["CustomSql"]
+    query = data_set["PhysicalTableMap"]["revenue-by-customer"]["CustomSql"]
     select = sqlglot.parse_one(query["SqlQuery"], read="athena", into=sqlglot.exp.Select)
     assert [column["Name"] for column in query["Columns"]] == select.named_selects
 
 
-def test_it_needs_the_orders(contracts: list[Contract]) -> None:
-    with pytest.raises(UserError, match="found no contract of a table orders"):
-        orders_contract([contract for contract in contracts if contract.table != "orders"])
+def test_it_needs_charts(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]) -> None:
+    settings = read_environment("dev", EXAMPLE.config)
+    settings = msgspec.structs.replace(settings, bi=Bi(principal=PRINCIPAL, refresh=None))
+    with pytest.raises(UserError, match=r"bi: found no queries/charts\.yaml in the lake folder, expected the charts"):
+        Synthesized(new_app(), settings, contracts, assets, LakeContent())
+
+
+def test_ids_depend_on_the_names_of_the_queries_alone(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    settings = read_environment("dev", EXAMPLE.config)
+    settings = msgspec.structs.replace(settings, bi=Bi(principal=PRINCIPAL, refresh="hourly"))
+    example = example_content(contracts)
+    charts = example.charts
+    assert charts is not None
+    (shown,) = charts.data
+    names = ("role", "source", "analysis", "dashboard", "refresh", "data-set")
+    others = [msgspec.structs.replace(shown, query=name) for name in names]
+    queries = [*example.queries, *(SavedQuery(name, "One", "SELECT 1") for name in names)]
+
+    def ids(*data: Data) -> dict[str, str]:
+        content = LakeContent(example.files, queries, msgspec.structs.replace(charts, data=data))
+        resources = Synthesized(new_app(), settings, contracts, assets, content).template("bi")["Resources"]
+        return {
+            f"{each['Type']} {each['Properties']['DataSetId']}": name
+            for name, each in resources.items()
+            if "DataSetId" in each["Properties"]
+        }
+
+    alone = ids(shown)
+    assert sorted(alone.values()) == ["Refresh", "RevenueByCustomer"]
+    before, behind = ids(*others, shown), ids(shown, *reversed(others))
+    assert before == behind
+    assert len(before) == len(set(before.values())) == 2 * (1 + len(names))
+    assert before.items() >= alone.items()

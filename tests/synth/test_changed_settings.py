@@ -13,7 +13,7 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from headwater.contract.model import Contract
 from headwater.environment.rules import read_environment
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from headwater.review.templates import Deployment, Resource
 from stacks.assets import Assets
 from tests.synth.changed_settings import changed_environment
@@ -97,7 +97,7 @@ def _value(properties: Any, path: str) -> Any:
 @pytest.fixture(scope="module")
 def changed(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]) -> Synthesized:
     """dev with every setting changed."""
-    return Synthesized(new_app(), changed_environment(read_environment("dev", CONFIG)), contracts, assets)
+    return Synthesized(new_app(), changed_environment(read_environment("dev", EXAMPLE.config)), contracts, assets)
 
 
 def test_no_changed_setting_replaces_a_resource_under_its_name(dev: Synthesized, changed: Synthesized) -> None:

@@ -27,8 +27,12 @@ def test_no_environment_is_larger_than_its_budget(every: "Synthesized") -> None:
     assert cost.estimate(deployment(every), every.environment.name).total < budget
 
 
-def test_a_development_environment_with_every_part_costs_less_than_a_thousand_dollars(dev: "Synthesized") -> None:
-    assert cost.estimate(deployment(dev), "dev").total < 1000
+def test_dev_with_a_spot_node_costs_less_than_a_thousand_dollars(dev: "Synthesized") -> None:
+    changed = templates(dev)
+    emr = changed["headwater-dev-emr"]["Resources"].values()
+    (cluster,) = [resource["Properties"] for resource in emr if resource["Type"] == "AWS::EMR::Cluster"]
+    cluster["Instances"]["MasterInstanceGroup"]["Market"] = "SPOT"
+    assert cost.estimate(deployment(dev, changed), "dev").total < 1000 < cost.estimate(deployment(dev), "dev").total
 
 
 def test_production_costs_more_than_development(synthesize: Callable[[str], "Synthesized"]) -> None:

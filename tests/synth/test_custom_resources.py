@@ -5,7 +5,8 @@ import re
 import shutil
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,20 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from custom_resources import connector
 from custom_resources.emr_step import step_name
 from headwater.contract.model import Contract
-from headwater.definitions import order_database
+from headwater.definitions import database_files, source_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
+from headwater.definitions.database_files import read_database_files
+from headwater.definitions.lake_content import LakeContent
 from headwater.environment.rules import read_environment
+from headwater.lake_folder import EXAMPLE
 from headwater.packaging import jars
-from headwater.paths import CONFIG, ROOT
+from headwater.paths import ROOT
 from stacks import application
 from stacks.assets import Assets
 from tests.modelled import Modelled
 from tests.synth.conftest import Synthesized
 from tests.synth.deployed import made
+from tests.synth.example import example_content
 
 HANDLERS = ("database_bootstrap", "connector", "emr_step")
 # The functions with which CloudFormation fills in a value.
@@ -79,21 +84,33 @@ def test_the_functions_are_the_tested_modules_unchanged(every: Synthesized) -> N
 def test_the_statements_are_those_of_db_create(every: Synthesized) -> None:
     content = json.loads(every.asset(every.only("Custom::HeadwaterDatabase")["Statements"]).read_text())
     publication = json.loads(every.asset(every.only("Custom::HeadwaterPublication")["Statements"]).read_text())
-    assert [*content["statements"], *publication["statements"]] == order_database.statements(every.contracts)
-    assert content["span"] == order_database.ORDERS_SPAN
-    assert content["repair"].format(first=1, last=2) == order_database.repair_statement(1, 2)
-    assert publication["tables"] == order_database.published_tables(every.contracts)
+    assert content["statements"] == source_database.created_statements()
+    assert publication["statements"] == source_database.publication_statements(every.contracts)
+    assert publication["tables"] == source_database.published_tables(every.contracts)
 
 
-def test_every_sql_file_is_in_the_statements(dev: Synthesized) -> None:
-    content = json.loads(dev.asset(dev.only("Custom::HeadwaterDatabase")["Statements"]).read_text())
-    for script in (ROOT / "database").glob("*.sql"):
-        assert set(order_database.split(script.read_text())) <= set(content["statements"])
+def test_every_statement_of_the_lake_folders_files_is_deployed(every: Synthesized) -> None:
+    content = json.loads(every.asset(every.only("Custom::HeadwaterDatabase")["Statements"]).read_text())
+    files = read_database_files(EXAMPLE.database)
+    assert content.items() >= database_files.document(files).items()
+    deployed = [statement["parameters"]["statement"] for file in content["files"] for statement in file["statements"]]
+    assert deployed == [statement.text for file in files for statement in file.statements]
+
+
+def test_without_sql_files_the_database_gets_what_capture_needs(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    settings = read_environment("dev", EXAMPLE.config)
+    bare = Synthesized(new_app(), settings, contracts, assets, LakeContent())
+    content = json.loads(bare.asset(bare.only("Custom::HeadwaterDatabase")["Statements"]).read_text())
+    assert content["statements"] == source_database.created_statements()
+    assert content["files"] == []
+    assert "northwind" not in json.dumps(content)
 
 
 def test_the_roles_get_their_passwords_from_their_own_secrets(every: Synthesized) -> None:
     secrets = every.only("Custom::HeadwaterDatabase")["RoleSecrets"]
-    assert set(secrets) == set(order_database.ROLES)
+    assert set(secrets) == set(source_database.ROLES)
     for role, reference in secrets.items():
         (secret,) = [
             resource["Properties"]["GenerateSecretString"]
@@ -188,28 +205,33 @@ def test_a_changed_file_is_another_step(
 ) -> None:
     build = tmp_path / "build"
     shutil.copytree(assets.build, build)
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
 
-    def name() -> str:
-        stack = application.build(new_app(), settings, contracts, Assets(ROOT, build)).emr_writer
+    def name(contracts: Sequence[Contract] = contracts) -> str:
+        stack = application.build(
+            new_app(), settings, contracts, example_content(contracts), Assets(ROOT, build, assets.lake)
+        ).emr_writer
         resources = cdk.assertions.Template.from_stack(made(stack)).to_json()["Resources"]
         return step_name("x", [json.dumps(argument) for argument in resources["Writer"]["Properties"]["Args"]])
 
     names = [name()]
     assert name() == names[0]
-    for changed in ("headwater.zip", "contracts/orders.json", f"jars/{jars.HUDI}", "lake_jvm/headwater-lake.jar"):
+    for changed in ("headwater.zip", f"jars/{jars.HUDI}", "lake_jvm/headwater-lake.jar"):
         (build / changed).write_text("changed")
         names.append(name())
         assert len(set(names)) == len(names), changed
+    assert name([replace(contract, buckets=contract.buckets + 1) for contract in contracts]) not in names
 
 
 @pytest.mark.parametrize("snapshot_mode", ["initial", "no_data"])
 def test_a_writer_waits_for_rows_where_the_source_connector_reads_none(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], snapshot_mode: str
 ) -> None:
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
     connect = msgspec.structs.replace(settings.postgresql.connect, snapshot_mode=snapshot_mode)
-    built = application.build(new_app(), msgspec.structs.replace(settings, connect=connect), contracts, assets)
+    built = application.build(
+        new_app(), msgspec.structs.replace(settings, connect=connect), contracts, example_content(contracts), assets
+    )
     writer = cdk.assertions.Template.from_stack(made(built.emr_writer)).to_json()["Resources"]["Writer"]
     assert ("--await-backfill" in writer["Properties"]["Args"]) == (snapshot_mode == "no_data")
     template = json.dumps(cdk.assertions.Template.from_stack(made(built.connect)).to_json())
@@ -219,7 +241,7 @@ def test_a_writer_waits_for_rows_where_the_source_connector_reads_none(
 def test_a_raised_generation_replaces_cluster_and_step_and_nothing_else(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
     before, after = (
         Synthesized(
             new_app(),

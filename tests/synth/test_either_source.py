@@ -15,17 +15,18 @@ from headwater.environment.model import SECTIONS, Environment
 from headwater.environment.rules import read_environment
 from headwater.environment.source_stacks import SHARED, SOURCES_OUTPUT, STACKS, WITH_DATA
 from headwater.errors import UserError
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from headwater.review import baselines, cost, policies, reachability, removed_sources, replacements, rights
 from stacks import application
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
 from tests.synth.deployed import deployment, templates
+from tests.synth.example import example_content
 from tests.synth.test_nag import acknowledged_in_vain, violations
 from tests.synth.test_synthesis import lint
 from tests.synth.updates import refusals
 
-NAMES = environment.on_aws(CONFIG)
+NAMES = environment.on_aws(EXAMPLE.config)
 SOURCES = (POSTGRESQL, DYNAMODB)
 OTHER = {POSTGRESQL: DYNAMODB, DYNAMODB: POSTGRESQL}
 ALARMS = {
@@ -57,7 +58,7 @@ def alone(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.A
 
     def synthesized(name: str, source: str) -> Synthesized:
         if (name, source) not in done:
-            settings = without(read_environment(name, CONFIG), OTHER[source])
+            settings = without(read_environment(name, EXAMPLE.config), OTHER[source])
             done[name, source] = Synthesized(new_app(), settings, of_database(contracts, source), assets)
         return done[name, source]
 
@@ -226,7 +227,7 @@ def test_the_gate_names_what_goes_and_what_stays(
     said = "\n".join(removed_sources.warnings(name, before, after, replacements.Specification()))
     gone = [part for part in STACKS[source] if part in before]
     assert f"so its stacks leave the app: {', '.join(reversed(gone))}." in said
-    assert f"`.venv/bin/headwater destroy --env {name} --source {source}`" in said
+    assert f"`headwater destroy --env {name} --source {source}`" in said
     held = {POSTGRESQL: ("AWS::RDS::DBCluster", "AWS::MSK::Cluster"), DYNAMODB: ("GlobalTable", "AWS::Kinesis::Stream")}
     for text in (*held[source], "AWS::KMS::Key"):
         assert (text in said) == (name != "dev"), text
@@ -247,17 +248,17 @@ def test_the_gate_says_nothing_while_a_contract_is_left(dev: Synthesized) -> Non
 def test_a_section_that_a_contract_needs_is_named(
     source: str, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = without(read_environment("dev", CONFIG), source)
+    settings = without(read_environment("dev", EXAMPLE.config), source)
     section = SECTIONS[source][0]
     with pytest.raises(
         UserError, match=rf"^config/dev\.yaml: {section}: found None, expected a mapping, because there"
     ):
-        application.build(new_app(), settings, contracts, assets)
+        application.build(new_app(), settings, contracts, example_content(contracts), assets)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_sections_of_a_source_without_a_contract_change_nothing(
     source: str, alone: Alone, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    whole = Synthesized(new_app(), read_environment("dev", CONFIG), of_database(contracts, source), assets)
+    whole = Synthesized(new_app(), read_environment("dev", EXAMPLE.config), of_database(contracts, source), assets)
     assert templates(whole) == templates(alone("dev", source))

@@ -3,6 +3,7 @@ granted than the pipelines need of them."""
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import aws_cdk as cdk
@@ -11,20 +12,24 @@ import pytest
 from typer.testing import CliRunner
 
 from headwater.cli import app
+from headwater.commands import synthesis
 from headwater.contract.model import Contract
 from headwater.definitions.connectors import SLOT
 from headwater.definitions.left_slot import parameter
+from headwater.environment import rds_authority
 from headwater.environment.model import Data, Environment, ExistingTable, Monitored
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
+from headwater.lake_folder import EXAMPLE
 from headwater.packaging import shipped
-from headwater.paths import CONFIG
 from headwater.review import cost, policies, rights
 from headwater.review.reachability import Network, declarations, findings
 from stacks import application
 from stacks.assets import Assets
+from tests.lake_folders import lake_folder
 from tests.synth.conftest import Synthesized
 from tests.synth.deployed import Templates, deployment, made, remove, resource, templates
+from tests.synth.example import example_content
 from tests.synth.existing import ACCOUNTS, DATABASE, PEERING, SECRET_KEY, STREAM_KEY, with_existing
 
 DECLARED = declarations()
@@ -36,7 +41,7 @@ Build = Callable[[Environment], Synthesized]
 
 @pytest.fixture(scope="module")
 def settings() -> Environment:
-    return read_environment("dev", CONFIG)
+    return read_environment("dev", EXAMPLE.config)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +146,7 @@ def test_it_trusts_rds_or_the_authority_of_a_file(
 ) -> None:
     assert source_config(existing)["database.sslmode"] == "verify-full"
     assert source_config(existing)["driver.sslfactoryarg"] == source_config(dev)["driver.sslfactoryarg"]
-    own = build(with_existing(settings, root_certificate="headwater/environment/rds_authority.yaml"))
+    own = build(with_existing(settings, root_certificate=str(rds_authority.FILE)))
     assert source_config(own)["driver.sslfactoryarg"] != source_config(dev)["driver.sslfactoryarg"]
 
 
@@ -406,10 +411,13 @@ def test_a_missing_right_to_the_secret_and_to_the_stream_is_named(existing: Synt
     assert any("glue writer" in text and "stream/account-changes" in text for text in missing)
 
 
-def test_make_check_lets_it_through(existing: Synthesized, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_make_check_lets_it_through(existing: Synthesized, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The assets of these stacks are placeholders.
-    monkeypatch.setattr(shipped, "unexplained", lambda _: [])
-    arguments = ["check", "--env", "dev", "--synthesized", str(existing.assembly)]
+    monkeypatch.setattr(shipped, "unexplained", lambda *_: [])
+    monkeypatch.setattr(synthesis, "synthesize", lambda folder, name: None)
+    folder = lake_folder(tmp_path / "lake")
+    folder.synthesized.symlink_to(existing.assembly)
+    arguments = ["check", "--env", "dev", "--folder", str(folder.root)]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.stdout
     assert "| source connector | beyond the VPC | tcp 5433 | peering | dev |" in result.stdout
@@ -485,4 +493,4 @@ def test_a_table_is_named_for_each_contract_and_for_no_other(
     with pytest.raises(
         UserError, match=rf"environment dev: key_value\.tables: {found}, expected \['accounts'\]: a table for each"
     ):
-        application.build(new_app(), with_existing(settings, *tables), contracts, assets)
+        application.build(new_app(), with_existing(settings, *tables), contracts, example_content(contracts), assets)

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.contract.model import Contract
 from headwater.environment.rules import read_environment
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from stacks.application import Application
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
@@ -28,7 +28,7 @@ def first(
     request: pytest.FixtureRequest, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> Synthesized:
     """An environment that keeps its data, as ``headwater deploy`` synthesizes it for stacks that are not complete."""
-    settings: Environment = read_environment(request.param, CONFIG)
+    settings: Environment = read_environment(request.param, EXAMPLE.config)
     app = new_app()
     parts = [field.name.replace("_", "-") for field in fields(Application)]
     app.node.set_context("unprotected", ",".join(f"headwater-{settings.name}-{part}" for part in parts))
@@ -74,7 +74,7 @@ def test_only_the_named_stacks_go_unprotected(
 ) -> None:
     app = new_app()
     app.node.set_context("unprotected", "headwater-prod-database")
-    prod = Synthesized(app, read_environment("prod", CONFIG), contracts, assets)
+    prod = Synthesized(app, read_environment("prod", EXAMPLE.config), contracts, assets)
     protected = set(protections(prod))
     assert {part for part in prod.parts() if part not in protected} == {"database"}
 

@@ -1,6 +1,6 @@
 """Contracts in place of the demo's: what the deployment is held to is of them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import aws_cdk as cdk
 import msgspec
@@ -10,7 +10,7 @@ from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
 from headwater.environment.model import Environment, ExistingTable, ExistingTables
 from headwater.environment.rules import read_environment
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from headwater.review import policies, rights
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
@@ -55,11 +55,11 @@ DEVICE_STATES = ExistingTable(contract="device_states", table="Devices", stream=
 
 
 @pytest.fixture(scope="module")
-def build(assets_of: Callable[[Iterable[Contract]], Assets], new_app: Callable[[], cdk.App]) -> Build:
+def build(assets: Assets, new_app: Callable[[], cdk.App]) -> Build:
     def built(
         contracts: list[Contract], change: Callable[[Environment], Environment] = lambda each: each
     ) -> Synthesized:
-        return Synthesized(new_app(), change(read_environment("dev", CONFIG)), contracts, assets_of(contracts))
+        return Synthesized(new_app(), change(read_environment("dev", EXAMPLE.config)), contracts, assets)
 
     return built
 

@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
@@ -18,11 +19,13 @@ from headwater.definitions import spark_settings
 from headwater.environment.model import Environment
 from headwater.environment.rules import read_environment
 from headwater.lake.job.streamed_source import StreamedSource
+from headwater.lake_folder import EXAMPLE
 from headwater.packaging import jars
-from headwater.paths import CONFIG, ROOT
+from headwater.paths import ROOT
 from stacks import application
 from stacks.assets import Assets
 from tests.synth.deployed import made
+from tests.synth.example import example_content
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -199,15 +202,15 @@ columns:
 )
 def test_all_tables_share_a_job_unless_the_environment_gives_each_its_own(
     contracts: list[Contract],
-    assets_of: Callable[[Iterable[Contract]], Assets],
+    assets: Assets,
     new_app: Callable[[], cdk.App],
     jobs: Literal["shared", "per-table"],
     tables: dict[str, list[str]],
 ) -> None:
     second = parse_contract(SECOND, "devices.yaml")
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
     settings = msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.dynamodb.glue, jobs=jobs))
-    stacks = application.build(new_app(), settings, [*contracts, second], assets_of([second]))
+    stacks = application.build(new_app(), settings, [*contracts, second], example_content([*contracts, second]), assets)
     template = Template.from_stack(made(stacks.glue_job))
     found = {}
     for job in template.find_resources("AWS::Glue::Job").values():
@@ -230,7 +233,7 @@ def definition(
     """The hash of the job's definition in an environment."""
 
     def of(settings: Environment) -> str:
-        stack = application.build(new_app(), settings, contracts, assets).glue_job
+        stack = application.build(new_app(), settings, contracts, example_content(contracts), assets).glue_job
         (run,) = Template.from_stack(made(stack)).find_resources("Custom::HeadwaterGlueRun").values()
         return str(run["Properties"]["Definition"])
 
@@ -242,7 +245,7 @@ def test_a_changed_definition_restarts_the_run_and_an_unchanged_one_does_not(
 ) -> None:
     _, run = only(dev, "Custom::HeadwaterGlueRun")
     before = run["Properties"]["Definition"]
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
     assert definition(settings) == before
     for changed in ({"epoch": 2}, {"workers": 3}):
         glue = msgspec.structs.replace(settings.dynamodb.glue, **changed)
@@ -256,17 +259,20 @@ def test_a_changed_file_restarts_the_run(
     build, script = tmp_path / "build", tmp_path / "write_hudi.py"
     shutil.copytree(assets.build, build)
     script.write_bytes(assets.glue_script().read_bytes())
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
 
-    def definition() -> str:
+    def definition(contracts: Sequence[Contract] = contracts) -> str:
         with mock.patch.object(Assets, "glue_script", return_value=script):
-            stack = application.build(new_app(), settings, contracts, Assets(ROOT, build)).glue_job
+            stack = application.build(
+                new_app(), settings, contracts, example_content(contracts), Assets(ROOT, build, assets.lake)
+            ).glue_job
         (run,) = Template.from_stack(made(stack)).find_resources("Custom::HeadwaterGlueRun").values()
         return str(run["Properties"]["Definition"])
 
     definitions = [definition()]
-    shipped = ("headwater.zip", f"jars/{jars.HUDI}", "lake_jvm/headwater-lake.jar", "contracts/accounts.json")
+    shipped = ("headwater.zip", f"jars/{jars.HUDI}", "lake_jvm/headwater-lake.jar")
     for changed in (*(build / name for name in shipped), script):
         changed.write_text("changed")
         definitions.append(definition())
         assert len(set(definitions)) == len(definitions), changed
+    assert definition([replace(contract, buckets=contract.buckets + 1) for contract in contracts]) not in definitions

@@ -11,7 +11,7 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from headwater.contract.model import Contract
 from headwater.environment.rules import read_environment
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from headwater.review import policies
 from headwater.review.templates import Deployment, Resource
 from stacks.assets import Assets
@@ -92,7 +92,7 @@ def _value(properties: Any, path: str) -> Any:
 @pytest.fixture(scope="module")
 def second(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]) -> Synthesized:
     """dev under another name."""
-    settings = msgspec.structs.replace(read_environment("dev", CONFIG), name="second")
+    settings = msgspec.structs.replace(read_environment("dev", EXAMPLE.config), name="second")
     return Synthesized(new_app(), settings, contracts, assets)
 
 

@@ -12,7 +12,7 @@ from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.environment.model import CreatedTables, Environment
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from stacks.key_value import KeyValueStack
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def settings() -> Environment:
-    return read_environment("dev", CONFIG)
+    return read_environment("dev", EXAMPLE.config)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.contract.model import DYNAMODB, HMAC, POSTGRESQL, Contract, Mask
 from headwater.environment.rules import read_environment
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
 
@@ -27,7 +27,7 @@ def masked(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.
     def of(database: str, how: str | None) -> Synthesized:
         masks = (Mask(("hidden",), how),)
         changed = [replace(one, masks=masks) if one.source.database == database else one for one in contracts]
-        return Synthesized(new_app(), read_environment("prod", CONFIG), changed, assets)
+        return Synthesized(new_app(), read_environment("prod", EXAMPLE.config), changed, assets)
 
     return of
 

@@ -17,14 +17,16 @@ from headwater.definitions.connectors import GONE_TABLE, LOST_SLOT, UNCONFIRMED_
 from headwater.environment.rules import read_environment
 from headwater.lake.base import metrics
 from headwater.lake.base.metrics import CloudWatchReport
+from headwater.lake_folder import EXAMPLE
 from headwater.operations import watched
 from headwater.operations.watched import Watched
-from headwater.paths import CONFIG, ROOT
+from headwater.paths import ROOT
 from rig.local_aws.cloudwatch import rule_of
 from rig.local_aws.resources import Properties
 from stacks import application
 from stacks.assets import Assets
 from tests.synth.deployed import made
+from tests.synth.example import example_content
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -117,7 +119,9 @@ def test_attributes_that_are_left_out_ring_where_a_contract_hides_inside(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], every: "Synthesized"
 ) -> None:
     hiding = [replace(each, exclude=(("users", "ssn"),)) if each.table == "accounts" else each for each in contracts]
-    stack = application.build(new_app(), read_environment("prod", CONFIG), hiding, assets).monitoring
+    stack = application.build(
+        new_app(), read_environment("prod", EXAMPLE.config), hiding, example_content(hiding), assets
+    ).monitoring
     found = Template.from_stack(stack).find_resources("AWS::CloudWatch::Alarm").values()
     (alarm,) = [each["Properties"] for each in found if "left-out" in each["Properties"]["AlarmName"]]
     assert alarm["AlarmName"] == "headwater-prod-left-out-accounts"
@@ -129,7 +133,9 @@ def test_unconfirmed_columns_ring_where_a_contract_hides_some(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], every: "Synthesized"
 ) -> None:
     hiding = [replace(each, exclude=(("password",),)) if each.table == "products" else each for each in contracts]
-    stack = application.build(new_app(), read_environment("prod", CONFIG), hiding, assets).monitoring
+    stack = application.build(
+        new_app(), read_environment("prod", EXAMPLE.config), hiding, example_content(hiding), assets
+    ).monitoring
     template = Template.from_stack(stack)
     found = template.find_resources("AWS::CloudWatch::Alarm").values()
     (alarm,) = [each["Properties"] for each in found if "unconfirmed" in each["Properties"]["AlarmName"]]
@@ -393,11 +399,11 @@ def test_monitoring_comes_after_what_it_watches(every: "Synthesized") -> None:
 def test_a_changed_threshold_changes_its_alarm_only(
     dev: "Synthesized", contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
     changed = msgspec.structs.replace(
         settings, monitoring=msgspec.structs.replace(settings.monitoring, slot_lag_mib=77)
     )
-    stack = application.build(new_app(), changed, contracts, assets).monitoring
+    stack = application.build(new_app(), changed, contracts, example_content(contracts), assets).monitoring
     after = Template.from_stack(stack).to_json()["Resources"]
     before = dev.template("monitoring")["Resources"]
     different = {name for name in before if before[name] != after[name]}
@@ -411,10 +417,10 @@ def test_a_changed_threshold_changes_its_alarm_only(
 def test_where_runbooks_are_shown_every_text_has_their_address(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
     address = "https://git.example.com/headwater/blob/main/"
     shown = msgspec.structs.replace(settings, monitoring=msgspec.structs.replace(settings.monitoring, runbooks=address))
-    stack = application.build(new_app(), shown, contracts, assets).monitoring
+    stack = application.build(new_app(), shown, contracts, example_content(contracts), assets).monitoring
     resources = Template.from_stack(stack).to_json()["Resources"].values()
     texts = [each["Properties"]["AlarmDescription"] for each in resources if each["Type"] == "AWS::CloudWatch::Alarm"]
     for rule in (each["Properties"] for each in resources if each["Type"] == "AWS::Events::Rule"):

@@ -17,11 +17,12 @@ from aws_cdk import aws_sns as sns
 from headwater.contract.model import Contract
 from headwater.environment import model as environment
 from headwater.environment.rules import read_environment
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from stacks import application, nag
 from stacks.assets import Assets
 from stacks.nag import Reason
 from tests.synth.deployed import made
+from tests.synth.example import example_content
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -55,7 +56,7 @@ def test_every_acknowledgement_has_a_coded_reason(every_stack: "Synthesized") ->
 def test_every_coded_reason_is_used_somewhere(synthesize: Callable[[str], "Synthesized"]) -> None:
     used = {
         acknowledged.reason.partition(":")[0]
-        for name in environment.on_aws(CONFIG)
+        for name in environment.on_aws(EXAMPLE.config)
         for acknowledged in _acknowledged(synthesize(name).assembly)
     }
     # Only a first deploy has the one, and tests/synth/test_first_deploy.py fails without it; only contracts with masks
@@ -68,8 +69,8 @@ def test_the_app_does_not_synthesize_with_a_finding(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
     app = new_app()
-    settings = read_environment("dev", CONFIG)
-    stack = made(application.build(app, settings, contracts, assets).network)
+    settings = read_environment("dev", EXAMPLE.config)
+    stack = made(application.build(app, settings, contracts, example_content(contracts), assets).network)
     open_group = ec2.SecurityGroup(stack, "OpenGroup", vpc=stack.vpc)
     open_group.add_ingress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(22))
     s3.Bucket(stack, "PlainBucket")

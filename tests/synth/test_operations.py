@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headwater.definitions import connectors
-from headwater.operations.database import DATABASE
+from headwater.definitions.source_database import READER_ROLE
+from headwater.environment.model import Aurora
 from headwater.operations.deployed import Deployed
 from headwater.operations.part_logs import PARTS, WRITER, group_path
 
@@ -30,17 +31,19 @@ def test_names_are_those_of_the_templates(dev: Synthesized) -> None:
     assert parameter["Properties"]["Name"] == deployed.cluster_id_parameter
     (cluster,) = dev.resources("AWS::RDS::DBCluster", "database").values()
     assert cluster["Properties"]["DBClusterIdentifier"] == deployed.prefix
-    assert cluster["Properties"]["DatabaseName"] == DATABASE
+    assert isinstance(dev.environment.database, Aurora)
+    assert cluster["Properties"]["DatabaseName"] == dev.environment.database.name
     (stream,) = dev.resources("AWS::MSK::Cluster", "stream").values()
     assert stream["Properties"]["ClusterName"] == deployed.prefix
     secrets = {
         secret["Properties"]["Name"] for secret in dev.resources("AWS::SecretsManager::Secret", "database").values()
     }
-    assert deployed.reader_secret in secrets
+    assert deployed.secret_of(READER_ROLE) in secrets
     (database,) = dev.resources("AWS::Glue::Database", "lake").values()
     assert database["Properties"]["DatabaseInput"]["Name"] == deployed.glue_database
     assert deployed.connector_names == (connectors.source_name(dev.capture), connectors.sink_name(dev.capture))
     assert {"LakeUri", "LandingUri"} <= set(dev.template("lake")["Outputs"])
+    assert {"Host", "Port"} <= set(dev.template("database")["Outputs"])
 
 
 def test_jobs_of_their_own_are_asked_for_by_their_names(dev: Synthesized) -> None:

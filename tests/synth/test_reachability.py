@@ -11,7 +11,7 @@ from headwater.contract.model import Contract
 from headwater.environment.model import NEEDED_ENDPOINTS, WEB_APPLICATIONS
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from headwater.review.reachability import Network, Ports, declarations, findings
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
@@ -25,7 +25,7 @@ INGRESS, EGRESS = "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgre
 @pytest.fixture(scope="module")
 def with_web_interfaces(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]) -> Synthesized:
     """dev with the web interfaces of EMR open."""
-    dev = read_environment("dev", CONFIG)
+    dev = read_environment("dev", EXAMPLE.config)
     settings = msgspec.structs.replace(dev, emr=msgspec.structs.replace(dev.postgresql.emr, web_interfaces=True))
     return Synthesized(new_app(), settings, contracts, assets)
 

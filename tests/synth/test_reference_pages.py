@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headwater.environment import model as environment
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from headwater.review import baselines, reference_pages, rights
 from headwater.review.templates import Deployment
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def deployments(synthesize: Callable[[str], "Synthesized"]) -> dict[str, Deployment]:
     """Every environment's deployment, with the names of assets for their hashes."""
     by_environment = {}
-    for name in environment.on_aws(CONFIG):
+    for name in environment.on_aws(EXAMPLE.config):
         synthesized = synthesize(name)
         templates = baselines.from_assembly(synthesized.assembly)
         by_environment[name] = Deployment.of_baselines(templates, synthesized.environment)

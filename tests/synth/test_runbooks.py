@@ -128,7 +128,7 @@ def test_what_a_page_names_is_there(page: Any, all_parts: Synthesized) -> None:
         assert named in groups or any(group.startswith(f"{named}/") for group in groups), named
     known = {kind(name, all_parts) for name in alarms(all_parts)} | set(alarms(all_parts))
     # The page that explains every field.
-    fields = (ROOT / "docs" / "reference" / "stacks.md").read_text()
+    fields = (ROOT / "docs" / "reference" / "environment.md").read_text()
     for name in re.findall(r"alarms? `([^`]+)`", text):
         assert name in known, name
     for setting in re.findall(r"`((?:connect|emr|glue|key_value|lake|monitoring|stream)\.\w+)", text):

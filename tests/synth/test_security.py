@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aws_cdk as cdk
@@ -18,12 +17,13 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 from headwater.contract.model import DYNAMODB, Contract, Source, lake_tables, of_database
 from headwater.environment import model as environment
 from headwater.environment.rules import read_environment
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from stacks import application
 from stacks.assets import Assets
 from stacks.lake import LakeStack
 from tests.synth.conftest import ANALYST, EXISTING, WITH_BI
 from tests.synth.deployed import deployment
+from tests.synth.example import example_content
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -279,7 +279,7 @@ def test_only_those_who_may_query_take_a_role_by_themselves(every_stack: "Synthe
 
 
 def test_each_service_admitted_for_anybody_has_its_document(synthesize: Callable[[str], "Synthesized"]) -> None:
-    names = [*environment.on_aws(CONFIG), WITH_BI, EXISTING]
+    names = [*environment.on_aws(EXAMPLE.config), WITH_BI, EXISTING]
     found = {admitted for name in names for admitted in admitted_for_anybody(synthesize(name))}
     assert found == set(WITHOUT_SOURCE), "name the document that says why, or take the entry away"
 
@@ -335,11 +335,11 @@ def test_policies_have_room_for_many_tables(contracts: list[Contract], new_app: 
         replace(products, table=f"a_table_of_many_{number}", source=Source("postgresql", f"shop.table_{number}"))
         for number in range(100)
     ]
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
     settings = msgspec.structs.replace(
         settings, lake=msgspec.structs.replace(settings.lake, query_principals=(ANALYST,))
     )
-    template = Template.from_stack(LakeStack(new_app(), environment=settings, contracts=many)).to_json()
+    template = Template.from_stack(LakeStack(new_app(), environment=settings, contracts=many, queries=())).to_json()
     sizes = [
         (resource["Type"], _size(resource["Properties"]["PolicyDocument"]))
         for resource in template["Resources"].values()
@@ -353,8 +353,6 @@ def test_roles_have_room_for_twenty_five_tables(
     contracts: list[Contract],
     assets: Assets,
     new_app: Callable[[], cdk.App],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
 ) -> None:
     """IAM counts all inline policies of a role together, whichever stack they are of."""
     (products,) = (contract for contract in contracts if contract.table == "products")
@@ -363,14 +361,14 @@ def test_roles_have_room_for_twenty_five_tables(
         for number in range(25)
     ]
 
-    def file_of(_: Assets, table: str) -> Path:
-        path = tmp_path / f"{table}.json"
-        path.write_text(table)
-        return path
-
-    monkeypatch.setattr(Assets, "contract", file_of)
     app = new_app()
-    application.build(app, read_environment("dev", CONFIG), [*many, *of_database(contracts, DYNAMODB)], assets)
+    application.build(
+        app,
+        read_environment("dev", EXAMPLE.config),
+        [*many, *of_database(contracts, DYNAMODB)],
+        example_content([*many, *of_database(contracts, DYNAMODB)]),
+        assets,
+    )
     inline: Counter[str] = Counter()
     managed: Counter[str] = Counter()
     for stack in app.synth().stacks:

@@ -23,18 +23,20 @@ from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.definitions.glue_table import HUDI_COLUMNS
 from headwater.definitions.history_queries import history_statements, history_views
 from headwater.definitions.named_queries import named_queries
-from headwater.definitions.order_database import ROLES
 from headwater.definitions.published_view import published_view
+from headwater.definitions.source_database import ROLES
 from headwater.environment import model as environment
 from headwater.environment import node_memory
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG, ROOT
+from headwater.lake_folder import EXAMPLE
+from headwater.paths import ROOT
 from stacks import application
 from stacks.assets import Assets
 from stacks.base import log_retention
 from stacks.network import NetworkStack
 from tests.synth.deployed import made
+from tests.synth.example import example_content
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -100,7 +102,7 @@ def test_no_deploy_replaces_a_host_unasked(every: "Synthesized") -> None:
 def test_each_host_gets_the_image_of_its_processor(
     new_app: Callable[[], cdk.App], nat: str, parameters: set[str]
 ) -> None:
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
     network = msgspec.structs.replace(settings.postgresql.network, nat_instance_type=nat)
     stack = NetworkStack(new_app(), environment=msgspec.structs.replace(settings, network=network))
     resources = cdk.assertions.Template.from_stack(stack).to_json()["Resources"]
@@ -114,7 +116,7 @@ def test_each_host_gets_the_image_of_its_processor(
 
 
 def test_a_raised_generation_looks_the_images_up_anew(new_app: Callable[[], cdk.App]) -> None:
-    dev = read_environment("dev", CONFIG)
+    dev = read_environment("dev", EXAMPLE.config)
     raised = msgspec.structs.replace(dev, network=msgspec.structs.replace(dev.postgresql.network, image_generation=2))
     calls = []
     for settings in (dev, dev, raised):
@@ -154,16 +156,18 @@ def test_connectors_are_configured_as_in_the_local_run(every: "Synthesized", par
     assert rendered == config
 
 
-@pytest.mark.parametrize(("file", "found"), [("config/absent.pem", "which is missing"), ("NOTICE", "without one")])
+@pytest.mark.parametrize(
+    ("file", "found"), [("config/absent.pem", "which is missing"), ("contracts/accounts.yaml", "without one")]
+)
 def test_a_certificate_that_is_none_is_refused(
     file: str, found: str, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    dev = read_environment("dev", CONFIG)
+    dev = read_environment("dev", EXAMPLE.config)
     other = msgspec.structs.replace(
         dev, database=msgspec.structs.replace(dev.postgresql.database, root_certificate=file)
     )
     with pytest.raises(UserError, match=f"database.root_certificate: found {file}, {found}"):
-        application.build(new_app(), other, contracts, assets)
+        application.build(new_app(), other, contracts, example_content(contracts), assets)
 
 
 def test_the_worker_is_configured_as_in_the_local_run(every: "Synthesized") -> None:
@@ -186,9 +190,9 @@ def test_a_changed_worker_gets_another_name(
 ) -> None:
     names = set()
     for region in ("eu-central-1", "eu-west-1"):
-        settings = read_environment("dev", CONFIG)
+        settings = read_environment("dev", EXAMPLE.config)
         moved = msgspec.structs.replace(settings, region=region, availability_zones=(f"{region}a", f"{region}b"))
-        stack = application.build(new_app(), moved, contracts, assets).connect
+        stack = application.build(new_app(), moved, contracts, example_content(contracts), assets).connect
         names.add(
             cdk.assertions.Template.from_stack(made(stack)).to_json()["Resources"]["Worker"]["Properties"]["Name"]
         )
@@ -301,7 +305,9 @@ def test_the_workgroup_has_the_statements_of_histories(every: "Synthesized") -> 
 def test_the_workgroup_has_the_named_queries(every: "Synthesized") -> None:
     database = f"headwater_{every.environment.name}"
     queries = [query["Properties"] for query in every.resources("AWS::Athena::NamedQuery", "lake").values()]
-    expected = named_queries(every.contracts, database)
+    saved = [query.named(every.contracts, database) for query in example_content(every.contracts).queries]
+    assert saved
+    expected = [*named_queries(every.contracts, database), *saved]
     assert [query["QueryString"] for query in queries] == [query.sql for query in expected]
     for query in queries:
         assert (query["Database"], query["WorkGroup"]) == (database, every.only("AWS::Athena::WorkGroup")["Name"])
@@ -344,15 +350,16 @@ def test_every_node_unpacks_the_python_of_its_processor_and_the_step_runs_it(eve
         assert f"{setting}={python}" in arguments
 
 
-def test_emr_may_make_the_role_of_spot_where_it_buys_spot(every: "Synthesized") -> None:
+def test_emr_may_make_the_role_of_spot_where_it_buys_spot(every_stack: "Synthesized") -> None:
     """Without it the first request for Spot in an account fails; EMR's own policy does not have the right."""
     markets = {
         nodes["Market"]
-        for group, nodes in every.only("AWS::EMR::Cluster")["Instances"].items()
+        for group, nodes in every_stack.only("AWS::EMR::Cluster")["Instances"].items()
         if group.endswith("InstanceGroup")
     }
-    statements = json.dumps(list(every.resources("AWS::IAM::Policy", "emr").values()))
+    statements = json.dumps(list(every_stack.resources("AWS::IAM::Policy", "emr").values()))
     assert ("iam:CreateServiceLinkedRole" in statements) is ("SPOT" in markets)
+    assert ("SPOT" in markets) is (every_stack.environment.postgresql.emr.market == "spot")
 
 
 def test_what_runs_on_a_node_of_emr_fits_into_its_memory(every: "Synthesized") -> None:
@@ -462,9 +469,9 @@ def test_the_roles_passwords_rotate_a_month_after_the_content(every: "Synthesize
 def test_each_reader_is_an_instance_that_scales_like_the_writer(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
     two = msgspec.structs.replace(settings, database=msgspec.structs.replace(settings.postgresql.database, readers=2))
-    database = application.build(new_app(), two, contracts, assets).database
+    database = application.build(new_app(), two, contracts, example_content(contracts), assets).database
     assert database is not None
     resources = cdk.assertions.Template.from_stack(database).to_json()["Resources"].values()
     instances = [resource["Properties"] for resource in resources if resource["Type"] == "AWS::RDS::DBInstance"]
@@ -517,16 +524,16 @@ def test_data_outlives_its_stack_unless_both_settings_say_otherwise(every: "Synt
 def test_one_setting_alone_deletes_nothing(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
     half = msgspec.structs.replace(settings, data=msgspec.structs.replace(settings.data, delete_with_stacks_of=None))
-    lake = application.build(new_app(), half, contracts, assets).lake
+    lake = application.build(new_app(), half, contracts, example_content(contracts), assets).lake
     resources = cdk.assertions.Template.from_stack(lake).to_json()["Resources"].values()
     assert {resource["DeletionPolicy"] for resource in resources if resource["Type"] == "AWS::S3::Bucket"} == {
         "RetainExceptOnCreate"
     }
 
 
-@pytest.mark.parametrize("missing", ["headwater.zip", "contracts/orders.json", "plugins/headwater-connect.zip"])
+@pytest.mark.parametrize("missing", ["headwater.zip", "plugins/headwater-connect.zip"])
 def test_an_absent_asset_is_named(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], tmp_path: Path, missing: str
 ) -> None:
@@ -536,9 +543,9 @@ def test_an_absent_asset_is_named(
         if path.is_file() and str(relative) != missing:
             (build / relative).parent.mkdir(parents=True, exist_ok=True)
             (build / relative).write_bytes(path.read_bytes())
-    settings = read_environment("dev", CONFIG)
+    settings = read_environment("dev", EXAMPLE.config)
     with pytest.raises(UserError, match=rf"{re.escape(missing)}: found no file.*make assets"):
-        application.build(new_app(), settings, contracts, Assets(ROOT, build))
+        application.build(new_app(), settings, contracts, example_content(contracts), Assets(ROOT, build, assets.lake))
 
 
 def test_the_plugin_of_msk_connect_has_both_plugins_unchanged(assets: Assets) -> None:

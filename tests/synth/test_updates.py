@@ -1,7 +1,7 @@
 """An environment can be updated from what it is to what it becomes: no stack needs what an earlier one gives up."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 import aws_cdk as cdk
@@ -10,7 +10,7 @@ import pytest
 
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.environment.rules import read_environment
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 from stacks.assets import Assets
 from tests.synth.changed_settings import changed_environment
 from tests.synth.conftest import Synthesized
@@ -19,13 +19,11 @@ from tests.synth.updates import refusals
 
 
 @pytest.fixture(scope="module")
-def more(
-    contracts: list[Contract], assets_of: Callable[[Iterable[Contract]], Assets], new_app: Callable[[], cdk.App]
-) -> Templates:
+def more(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]) -> Templates:
     """dev with one more contract of each source."""
     added = [_copy(of_database(contracts, database)[-1]) for database in (DYNAMODB, POSTGRESQL)]
-    settings = read_environment("dev", CONFIG)
-    return templates(Synthesized(new_app(), settings, [*contracts, *added], assets_of(added)))
+    settings = read_environment("dev", EXAMPLE.config)
+    return templates(Synthesized(new_app(), settings, [*contracts, *added], assets))
 
 
 def _copy(contract: Contract) -> Contract:
@@ -45,7 +43,7 @@ def test_the_last_contract_of_dynamodb_can_be_removed_and_added_again(
     dev: Synthesized, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
     relational = of_database(contracts, POSTGRESQL)
-    without = templates(Synthesized(new_app(), read_environment("dev", CONFIG), relational, assets))
+    without = templates(Synthesized(new_app(), read_environment("dev", EXAMPLE.config), relational, assets))
     assert refusals(templates(dev), without) == []
     assert refusals(without, templates(dev)) == []
     (dashboard,) = [
@@ -64,7 +62,9 @@ def test_the_last_contract_of_dynamodb_can_be_removed_and_added_again(
 def test_settings_can_be_changed_and_changed_back(
     dev: Synthesized, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    changed = templates(Synthesized(new_app(), changed_environment(read_environment("dev", CONFIG)), contracts, assets))
+    changed = templates(
+        Synthesized(new_app(), changed_environment(read_environment("dev", EXAMPLE.config)), contracts, assets)
+    )
     assert refusals(templates(dev), changed) == []
     assert refusals(changed, templates(dev)) == []
 

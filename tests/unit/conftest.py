@@ -15,7 +15,7 @@ import pytest
 import yaml
 from moto import mock_aws
 
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE
 
 BUCKET = "headwater-test"
 REGION = "eu-central-1"
@@ -43,13 +43,12 @@ EXISTING = {
 
 
 def write_dev(folder: Path, *parts: str) -> None:
-    """Write the environment dev with these parts in place of its own."""
-    text = (CONFIG / "dev.yaml").read_text()
+    """Write the environment dev with these parts, in place of its own."""
+    text = (EXAMPLE.config / "dev.yaml").read_text()
     for part in parts:
         name = part.partition(":")[0]
-        text, replaced = re.subn(rf"^{name}:\n(  .*\n)+", part, text, flags=re.MULTILINE)
-        assert replaced == 1, name
-    (folder / "dev.yaml").write_text(text)
+        text = re.sub(rf"^{name}:\n(  .*\n)+", "", text, flags=re.MULTILINE)
+    (folder / "dev.yaml").write_text(text + "".join(parts))
 
 
 @pytest.fixture(scope="session", autouse=True)

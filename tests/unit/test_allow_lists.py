@@ -14,8 +14,9 @@ from moto.utilities.utils import load_resource
 from headwater.environment import allow_lists, node_memory
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
+from headwater.lake_folder import EXAMPLE
 from headwater.packaging import jars, wheels
-from headwater.paths import CONFIG, ROOT
+from headwater.paths import ROOT
 from tests.unit.test_environment import changed
 
 
@@ -68,7 +69,7 @@ def test_what_cannot_work_is_refused_with_what_can(tmp_path: Path, field: str, v
     ("node", "needed"), [("primary_type", "11776 MiB are needed"), ("core_type", "9728 MiB are needed")]
 )
 def test_nodes_with_too_little_memory_are_refused_where_the_primary_node_is_not_alone(node: str, needed: str) -> None:
-    stage = read_environment("stage", CONFIG)
+    stage = read_environment("stage", EXAMPLE.config)
     small = msgspec.structs.replace(stage, emr=msgspec.structs.replace(stage.postgresql.emr, **{node: "c7g.xlarge"}))
     refused = {rule.field: rule.expected for rule in node_memory.rules(small) if not rule.holds}
     assert refused.keys() == {f"emr.{node}"}
@@ -168,7 +169,7 @@ def test_conditional_writes_are_those_that_the_need_of_botocore_speaks_of() -> N
 
 
 def test_a_region_without_lists_gives_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = yaml.safe_load((CONFIG / "dev.yaml").read_text())
+    document = yaml.safe_load((EXAMPLE.config / "dev.yaml").read_text())
     document |= {"region": "eu-west-1", "availability_zones": ["eu-west-1a", "eu-west-1b"]}
     (tmp_path / "dev.yaml").write_text(yaml.safe_dump(document))
     assert read_environment("dev", tmp_path).region == "eu-west-1"

@@ -9,7 +9,6 @@ import pytest
 
 from headwater.errors import UserError
 from headwater.packaging import artifacts, wheels
-from headwater.paths import CONTRACTS
 
 
 def test_a_zip_of_the_same_files_has_the_same_bytes_whatever_their_times(tmp_path: Path) -> None:
@@ -22,14 +21,6 @@ def test_a_zip_of_the_same_files_has_the_same_bytes_whatever_their_times(tmp_pat
     artifacts.zip_files(tmp_path / "second.zip", tmp_path, [file])
     assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "second.zip").read_bytes()
     assert zipfile.ZipFile(tmp_path / "first.zip").namelist() == ["plugin/a.jar"]
-
-
-def test_every_contract_is_rendered_and_none_that_is_gone_stays(tmp_path: Path) -> None:
-    folder = tmp_path / "contracts"
-    folder.mkdir()
-    (folder / "gone.json").write_text("{}")
-    artifacts.render_contracts(folder)
-    assert {path.stem for path in folder.glob("*.json")} == {path.stem for path in CONTRACTS.glob("*.yaml")}
 
 
 def test_the_wheel_is_the_one_that_requirements_txt_locks() -> None:

@@ -18,6 +18,7 @@ from headwater.lake.requests.protocol import DONE, REFUSED, RUNNING, News, Reque
 from headwater.lake.sources import table_copy
 from headwater.lake.sources.scanned_export import write_export
 from headwater.lake.sources.table_copy import TableCopy
+from headwater.lake_folder import EXAMPLE
 from tests.unit.conftest import BUCKET
 
 ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-accounts"
@@ -176,24 +177,24 @@ def test_an_export_that_cannot_be_loaded_is_not_requested(s3: Any, uri: str, req
 
 def test_an_export_is_of_dynamodbs_tables_alone_and_they_need_one(uri: str, lake: str) -> None:
     with pytest.raises(UserError, match=f"EXPORT: found {uri}, expected none: orders is of postgresql"):
-        backfill("orders", uri, lake=lake)
+        backfill("orders", uri, lake=lake, folder=EXAMPLE)
     with pytest.raises(UserError, match="EXPORT: found none, expected the export's address: accounts is of dynamodb"):
-        backfill("accounts", lake=lake)
+        backfill("accounts", lake=lake, folder=EXAMPLE)
 
 
 def test_the_command_refuses_a_table_that_no_contract_describes(uri: str, lake: str) -> None:
     with pytest.raises(UserError, match="--table: found 'nothing', expected one of accounts, "):
-        backfill("nothing", uri, lake=lake)
+        backfill("nothing", uri, lake=lake, folder=EXAMPLE)
 
 
 def test_the_command_says_which_address_of_the_lake_does_not_fit(uri: str) -> None:
     with pytest.raises(UserError, match=r"--lake.*found 'lake', expected s3://bucket/prefix"):
-        backfill("accounts", uri, lake="lake")
+        backfill("accounts", uri, lake="lake", folder=EXAMPLE)
 
 
 def test_the_command_says_which_bucket_cannot_be_used(uri: str) -> None:
     with pytest.raises(UserError, match=r"S3 cannot be used: .*NoSuchBucket"):
-        backfill("accounts", uri, lake="s3://nowhere/lake")
+        backfill("accounts", uri, lake="s3://nowhere/lake", folder=EXAMPLE)
 
 
 def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
@@ -204,7 +205,7 @@ def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
 
     monkeypatch.setattr(lake_requests, "follow", interrupted)
     with pytest.raises(typer.Exit) as ended:
-        backfill("accounts", uri, lake=lake)
+        backfill("accounts", uri, lake=lake, folder=EXAMPLE)
     assert ended.value.exit_code == 130
     assert "Run the same command again" in capsys.readouterr().err
     assert len(requests.listed()) == 1
@@ -215,7 +216,7 @@ def test_the_command_withdraws_what_it_requested(
 ) -> None:
     ask(s3, requests, uri)
     answer(requests, request_id(uri), parts_done=1)()
-    backfill("accounts", uri, lake=lake, withdraw=True)
+    backfill("accounts", uri, lake=lake, withdraw=True, folder=EXAMPLE)
     assert "reported 1 of 2 files" in capsys.readouterr().out
     assert requests.listed() == []
 
@@ -252,11 +253,11 @@ def test_a_copy_that_was_asked_for_is_watched_and_deleted_when_it_is_loaded(
     with monkeypatch.context() as patch:
         patch.setattr(lake_requests, "follow", interrupted)
         with pytest.raises(typer.Exit):
-            backfill("orders", lake=lake)
+            backfill("orders", lake=lake, folder=EXAMPLE)
     assert table_copy.copies_in(s3, folder) == [copy.uri]
     answers = iter([answer(of_orders, id_), answer(of_orders, id_, state=DONE, parts_done=2, records=1)])
     monkeypatch.setattr(lake_requests.follow, "__defaults__", (9.0, lambda _: next(answers)(), lambda: 0.0, ""))
-    backfill("orders", lake=lake)
+    backfill("orders", lake=lake, folder=EXAMPLE)
     told = capsys.readouterr().out
     assert "Asked for before, and not read again: orders" in told
     assert "Done: the 1 rows are in the lake" in told
@@ -294,10 +295,10 @@ def test_a_copy_that_is_withdrawn_while_it_is_watched_stays_for_the_writers_comm
 
 def test_a_copy_is_withdrawn_by_its_tables_name(lake: str, copy: TableCopy, of_orders: Requests) -> None:
     copy_requests.ask(of_orders, copy)
-    backfill("orders", lake=lake, withdraw=True)
+    backfill("orders", lake=lake, withdraw=True, folder=EXAMPLE)
     assert copy_requests.open_copies(of_orders) == {}
     with pytest.raises(UserError, match="No backfill is requested"):
-        backfill("orders", lake=lake, withdraw=True)
+        backfill("orders", lake=lake, withdraw=True, folder=EXAMPLE)
 
 
 @pytest.mark.parametrize(
@@ -312,6 +313,6 @@ def test_a_manifest_of_something_else_is_refused(s3: Any, copy: TableCopy, body:
 
 def test_what_an_environment_says_is_not_given_beside_it() -> None:
     with pytest.raises(UserError, match="--env: found --epoch, too"):
-        backfill("orders", environment="dev", epoch=2)
+        backfill("orders", environment="dev", epoch=2, folder=EXAMPLE)
     with pytest.raises(UserError, match="--env: found --mask-secret, too"):
-        backfill("orders", environment="dev", mask_secret="x")
+        backfill("orders", environment="dev", mask_secret="x", folder=EXAMPLE)

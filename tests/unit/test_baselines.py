@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from headwater.cli import app
 from headwater.errors import UserError
 from headwater.review import baselines
+from tests.lake_folders import lake_folder
 
 DIGEST = "0123456789abcdef" * 4
 VIEW = {"originalSql": 'SELECT "a" FROM t\nWHERE NOT _deleted', "columns": [{"name": "a", "type": "varchar"}]}
@@ -102,16 +105,35 @@ def test_protection_and_dependencies_are_in_the_baseline_and_the_bootstrap_check
 
 def test_baselines_of_stacks_gone_are_removed(tmp_path: Path) -> None:
     template = {"Resources": {"A": {"Type": "T", "Properties": {}}}}
-    baselines.write(tmp_path / "dev", {"lake": template, "bi": template})
-    baselines.write(tmp_path / "dev", {"lake": template})
+    fields = {"name": "dev", "emr": {"market": "spot", "release": "emr-7.13.0"}, "bi": None, "zones": ["a", "b"]}
+    baselines.write(tmp_path / "dev", {"lake": template, "bi": template}, fields)
+    baselines.write(tmp_path / "dev", {"lake": template}, fields)
     assert baselines.read(tmp_path / "dev") == {"lake": template}
-    assert baselines.read(tmp_path / "absent") == {}
+    assert baselines.read_fields(tmp_path / "dev") == fields
+    assert baselines.read(tmp_path / "absent") == baselines.read_fields(tmp_path / "absent") == {}
+
+
+def test_a_field_with_another_value_is_named_with_both() -> None:
+    before = {"name": "dev", "emr": {"market": "spot", "core_nodes": 0}, "bi": None}
+    after = {"name": "dev", "size": "small", "emr": {"market": "on-demand", "core_nodes": 0}, "bi": None}
+    text = baselines.difference_of_fields(before, after)
+    assert text.splitlines()[1:] == ["emr.market: spot -> on-demand", "size: nothing -> small"]
+    assert baselines.difference_of_fields(after, after) == ""
+
+
+def test_the_difference_of_two_checkouts_names_the_fields(tmp_path: Path) -> None:
+    folder = lake_folder(tmp_path / "lake")
+    for place, market in ((tmp_path / "before", "spot"), (folder.baselines, "on-demand")):
+        baselines.write(place / "dev", {}, {"name": "dev", "emr": {"market": market}})
+    folders = ("--before", str(tmp_path / "before"), "--folder", str(folder.root))
+    done = CliRunner().invoke(app, ["dev", "review", "diff", "--env", "dev", *folders], catch_exceptions=False)
+    assert done.output == "The environment changes\nemr.market: spot -> on-demand\n\n"
 
 
 @pytest.mark.parametrize("text", ["a: [", "- 1", "a: !Ref [b]", "a: !Unknown b"])
 def test_a_broken_baseline_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "lake.yaml").write_text(text)
-    with pytest.raises(UserError, match=r"(?s)lake\.yaml.*make baselines"):
+    with pytest.raises(UserError, match=r"(?s)lake\.yaml.*headwater baselines"):
         baselines.read(tmp_path)
 
 

@@ -12,7 +12,8 @@ import pytest
 from headwater.contract.reading import read_contracts
 from headwater.definitions.published_view import athena_type, published_columns, published_view_name
 from headwater.environment.rules import read_environment
-from headwater.paths import CONFIG, ROOT
+from headwater.lake_folder import EXAMPLE
+from headwater.paths import ROOT
 
 README = (ROOT / "README.md").read_text()
 PAGE = (ROOT / "docs" / "benchmarks.md").read_text()
@@ -80,7 +81,7 @@ def test_a_cost_on_a_page_is_what_the_command_estimates(environment: str) -> Non
 
 
 def test_the_pauses_in_the_readme_are_those_of_the_files() -> None:
-    known = [read_environment(name, CONFIG) for name in ENVIRONMENTS]
+    known = [read_environment(name, EXAMPLE.config) for name in ENVIRONMENTS]
     assert cells("PostgreSQL: the sink flushes") == [
         f"{each.postgresql.connect.flush_ms / 1000:g} s, {each.postgresql.emr.idle_seconds_max:g} s" for each in known
     ]

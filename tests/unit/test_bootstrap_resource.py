@@ -15,8 +15,8 @@ from custom_resources import database_bootstrap, lifecycle
 from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 from headwater.contract.reading import read_contracts
-from headwater.definitions import order_database
-from headwater.paths import CONTRACTS
+from headwater.definitions import source_database
+from headwater.lake_folder import EXAMPLE
 from tests.data_api import CLUSTER, OWNER_SECRET
 from tests.modelled import Modelled, refusal
 
@@ -33,13 +33,14 @@ class DataApi:
         self.statements_refused: Exception | None = None
         self.refuses_rollback = False
         self.ended: list[str] = []
+        self.document: dict[str, Any] = {"checks": [], "done": "done", "files": []}
 
     def execute_statement(self, **request: Any) -> dict[str, Any]:
         if request["sql"] == "SHOW wal_level":
             return {"records": [[{"stringValue": self.level}]]}
         if self.refuses is not None:
             raise self.refuses
-        return {"records": [[{"isNull": True}, {"isNull": True}]]} if request["sql"] == "span" else {}
+        return {"records": []}
 
     def begin_transaction(self, **_: Any) -> dict[str, Any]:
         return {"transactionId": "1"}
@@ -76,7 +77,7 @@ def step(api: DataApi, secret: dict[str, Any] | None = None, seconds: float = 30
     def statements(_: str) -> dict[str, Any]:
         if api.statements_refused is not None:
             raise api.statements_refused
-        return {"statements": ["CREATE SCHEMA one"], "span": "span", "repair": ""}
+        return {"statements": ["CREATE SCHEMA one"], **api.document}
 
     return database_bootstrap.content_step(event, connection, statements, lambda _: known, BEGAN + seconds)
 
@@ -222,9 +223,8 @@ def test_a_rollback_that_fails_does_not_hide_why_it_was_needed(api: DataApi) -> 
 
 def test_no_statement_has_what_the_data_api_takes_for_a_placeholder() -> None:
     statements = [
-        *order_database.statements(read_contracts(CONTRACTS)),
-        order_database.ORDERS_SPAN,
-        order_database.repair_statement(1, 2),
+        *source_database.created_statements(),
+        *source_database.publication_statements(read_contracts(EXAMPLE.contracts)),
     ]
     for statement in statements:
         assert not re.search(PLACEHOLDER, statement), statement

@@ -1,7 +1,6 @@
 """The command line speaks to people."""
 
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -16,7 +15,6 @@ from headwater.cli import app
 from headwater.commands import module_of, verbs
 from headwater.errors import UserError
 from headwater.paths import ROOT
-from tests.command_line import understood
 
 SLOW = {"aws_cdk", "boto3", "botocore", "duckdb", "jsii", "pyarrow", "pyspark"}
 """What takes tenths of a second to import."""
@@ -66,26 +64,6 @@ def test_an_unknown_verb_is_refused_with_a_close_one(tmp_path: Path) -> None:
     assert done.stderr.endswith("Error: No such command 'statsu'. Did you mean 'status'?\n")
 
 
-@pytest.mark.parametrize(
-    ("former", "now"),
-    [
-        ("assets", "dev assets"),
-        ("bench --quick --only pipeline", "dev bench --quick --only pipeline"),
-        ("jars verify", "dev jars verify"),
-        ("reference", "dev reference"),
-        ("review comment stage 'a b' --run-url url", "dev review comment --env stage 'a b' --run-url url"),
-        ("review diff dev --before base", "dev review diff --env dev --before base"),
-        ("review gate --env stage --before base", "dev review gate --env stage --before base"),
-    ],
-)
-def test_a_verb_that_has_moved_is_refused_with_its_new_form(former: str, now: str) -> None:
-    words = shlex.split(former)
-    refused = CliRunner().invoke(app, words).exception
-    assert isinstance(refused, UserError)
-    assert str(refused) == f"headwater {words[0]}: found the verb's former name, expected `headwater {now}`"
-    understood(*shlex.split(now))
-
-
 def without_the_rig(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run the command where the rig's entry points lead nowhere."""
     program = (
@@ -98,7 +76,7 @@ def without_the_rig(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[s
 def test_without_the_rig_its_verbs_alone_are_refused(tmp_path: Path) -> None:
     listed = without_the_rig("--help", cwd=tmp_path)
     assert listed.returncode == 0
-    assert "  demo        Not there: rig.commands.demo is missing.\n" in listed.stdout
+    assert "  demo         Not there: rig.commands.demo is missing.\n" in listed.stdout
     refused = without_the_rig("demo", cwd=tmp_path)
     assert refused.returncode == 2
     assert refused.stderr.startswith("Error: headwater demo: found ")
@@ -119,30 +97,12 @@ def test_a_verb_of_two_packages_is_refused(name: str, value: str, monkeypatch: p
         commands._added.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("former", "now"),
-    [
-        ("status dev --json", "status --env dev --json"),
-        ("logs source dev --text 'a b'", "logs source --env dev --text 'a b'"),
-        ("logs source --table dev dev", "logs source --table dev --env dev"),
-        ("verify dev --watch --host HOST", "verify --env dev --watch --host HOST"),
-        ("contract check --live dev", "contract check --live --env dev"),
-        ("cost dev --against before.json", "cost --env dev --against before.json"),
-        ("check dev", "check --env dev"),
-        ("deploy dev", "deploy --env dev"),
-        ("destroy dev", "destroy --env dev"),
-        ("epoch dev postgresql", "epoch --env dev postgresql"),
-        ("dev review diff dev --before base", "dev review diff --env dev --before base"),
-        ("dev review synthesized dev", "dev review synthesized --env dev"),
-        ("dev review gate dev --before base", "dev review gate --env dev --before base"),
-        ("dev review comment dev build --run-url url", "dev review comment --env dev build --run-url url"),
-    ],
-)
-def test_a_positional_environment_is_refused_with_the_new_form(former: str, now: str) -> None:
-    refused = CliRunner().invoke(app, shlex.split(former)).exception
+def test_the_option_of_contracts_is_refused_with_the_new_way() -> None:
+    refused = CliRunner().invoke(app, ["contract", "check", "--contracts", "mine"]).exception
     assert isinstance(refused, UserError)
-    assert str(refused).endswith(f": found the environment dev as an argument, expected `headwater {now}`")
-    assert "dev" in understood(*shlex.split(now)).values()
+    assert str(refused).startswith(
+        "--contracts: found an option of release 0.2, expected --folder DIR, the lake folder"
+    )
 
 
 @pytest.mark.parametrize(

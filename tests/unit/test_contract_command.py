@@ -11,14 +11,16 @@ from typer.testing import CliRunner, Result
 
 from headwater.cli import app
 from headwater.commands import contract, sources
+from headwater.commands.environment_database import EnvironmentDatabase
 from headwater.definitions import dynamodb_checks, kinesis_checks, source_checks
 from headwater.definitions.kinesis_checks import ExpectedStream
 from headwater.definitions.source_checks import Finding
 from headwater.errors import UserError
-from headwater.paths import CONFIG, CONTRACTS
+from headwater.lake_folder import EXAMPLE
+from tests.lake_folders import lake_folder
 from tests.unit.conftest import EXISTING, write_dev
 
-PRODUCTS = (CONTRACTS / "products.yaml").read_text()
+PRODUCTS = (EXAMPLE.contracts / "products.yaml").read_text()
 
 
 def run(*arguments: str) -> Result:
@@ -38,9 +40,9 @@ def test_every_invalid_file_is_named_and_the_status_is_1(tmp_path: Path) -> None
         PRODUCTS.replace("table: products", "table: others").replace("buckets: 1", "")
     )
     keys = "key: [id, cust_name, email]"
-    accounts = (CONTRACTS / "accounts.yaml").read_text().replace("key: [id, cust_name]", keys)
+    accounts = (EXAMPLE.contracts / "accounts.yaml").read_text().replace("key: [id, cust_name]", keys)
     (tmp_path / "accounts.yaml").write_text(accounts)
-    result = run("check", "--contracts", str(tmp_path), "--json")
+    result = run("check", "--folder", str(lake_folder(tmp_path / "lake", tmp_path).root), "--json")
     assert result.exit_code == 1
     document = json.loads(result.stdout)
     assert [problem.partition(":")[0].rpartition("/")[2] for problem in document["invalid"]] == [
@@ -54,7 +56,7 @@ def test_every_invalid_file_is_named_and_the_status_is_1(tmp_path: Path) -> None
 def test_a_table_that_two_contracts_describe_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "products.yaml").write_text(PRODUCTS)
     (tmp_path / "others.yaml").write_text(PRODUCTS.replace("table: products", "table: others"))
-    result = run("check", "--contracts", str(tmp_path))
+    result = run("check", "--folder", str(lake_folder(tmp_path / "lake", tmp_path).root))
     assert result.exit_code == 1
     assert "is described by two contracts" in result.stdout
 
@@ -63,21 +65,20 @@ class Asked:
     """Sources that note how they are asked, and fit."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.database: tuple[object, ...] = ()
         self.where_refused = ""
         self.tables: tuple[object, ...] = ()
         self.streams: object = None
-        patch.setattr(contract, "CONFIG", folder)
+        patch.chdir(lake_folder(folder / "lake", config=folder).root)
         patch.setattr(sources, "connect", self._connect)
-        patch.setattr(sources, "dynamodb_client", lambda endpoint, region: region)
-        patch.setattr(sources, "kinesis_client", lambda region: region)
+        patch.setattr(sources, "dynamodb_client", lambda endpoint, region, session: region)
+        patch.setattr(sources, "kinesis_client", lambda endpoint, region, session: region)
         patch.setattr(source_checks, "findings", lambda *asked: [])
         patch.setattr(contract, "unread_slot", lambda query: None)
         patch.setattr(dynamodb_checks, "findings", self._tables)
         patch.setattr(kinesis_checks, "findings", self._streams)
 
-    def _connect(self, *asked: object, where_refused: str) -> nullcontext[None]:
-        self.database, self.where_refused = asked, where_refused
+    def _connect(self, *asked: object, of: EnvironmentDatabase, where_refused: str) -> nullcontext[None]:
+        self.where_refused = where_refused
         return nullcontext()
 
     def _tables(self, contracts: object, *asked: object) -> list[Finding]:
@@ -96,12 +97,10 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     return Asked(tmp_path, monkeypatch)
 
 
-def test_an_existing_database_is_found_by_its_environment(asked: Asked) -> None:
+def test_the_connectors_role_of_an_existing_database_is_made_first(asked: Asked) -> None:
     assert run("check", "--env", "dev", "--live").exit_code == 0
-    assert asked.database == ("", "rental.example.com", 5433, "rental", "headwater_cdc")
     assert "run it first, or check as the administrator with --user" in asked.where_refused
-    assert run("check", "--env", "dev", "--live", "--user", "postgres", "--host", "127.0.0.1").exit_code == 0
-    assert asked.database == ("", "127.0.0.1", 5433, "rental", "postgres")
+    assert run("check", "--env", "dev", "--live", "--user", "postgres").exit_code == 0
     assert asked.where_refused == ""
 
 
@@ -134,10 +133,9 @@ def test_existing_tables_and_streams_are_found_by_their_environment(asked: Asked
     assert asked.streams == {"accounts": ExpectedStream("account-changes", None, 24, 7)}
 
 
-def test_sources_that_the_deployment_makes_are_found_by_the_options(asked: Asked, tmp_path: Path) -> None:
-    (tmp_path / "dev.yaml").write_text((CONFIG / "dev.yaml").read_text())
+def test_tables_that_the_deployment_makes_are_found_by_their_environment(asked: Asked, tmp_path: Path) -> None:
+    (tmp_path / "dev.yaml").write_text((EXAMPLE.config / "dev.yaml").read_text())
     assert run("check", "--env", "dev", "--live").exit_code == 0
-    assert asked.database == ("", "localhost", 5432, "northwind", "headwater_reader")
     assert asked.tables == ({"accounts": "headwater-dev-accounts"}, "eu-central-1", None)
     assert asked.streams is None
 
@@ -156,7 +154,7 @@ def test_a_new_table_gets_a_contract_and_the_others_keep_their_edits(
     rows = [(name, 1, True, None, "d", ["id"], True, columns) for name in ("film", "staff")]
     answers = SimpleNamespace(execute=lambda _: SimpleNamespace(fetchall=lambda: rows))
     monkeypatch.setattr(sources, "connect", lambda *_: nullcontext(answers))
-    infer = ("infer", "--schema", "public", "--contracts", str(tmp_path))
+    infer = ("infer", "--schema", "public", "--folder", str(lake_folder(tmp_path / "lake", tmp_path).root))
     assert run(*infer, "--table", "film").exit_code == 0
     (tmp_path / "film.yaml").write_text("edited")
     with pytest.raises(UserError, match="found a contract, expected none: name the tables that lack one by --table"):

@@ -10,6 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from headwater import cli
+from headwater.commands import synthesis
 from headwater.commands.cost import read_estimate
 from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.errors import UserError
@@ -18,6 +19,7 @@ from headwater.paths import ROOT
 from headwater.review import cost
 from headwater.review.prices import read_prices
 from headwater.review.templates import Deployment
+from tests.lake_folders import lake_folder
 
 REGION = "eu-central-1"
 
@@ -204,17 +206,21 @@ def test_every_assumption_says_what_it_is_of() -> None:
 
 
 @pytest.fixture
-def assembly(tmp_path: Path) -> Path:
-    """A folder as ``cdk synth`` leaves it, with one secret."""
+def assembly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The synthesized stacks of the current lake folder: one secret."""
     stack = {
         "type": "aws:cloudformation:stack",
         "environment": f"aws://unknown-account/{REGION}",
         "properties": {"templateFile": "lake.json", "stackName": "headwater-dev-lake"},
     }
-    (tmp_path / "manifest.json").write_text(json.dumps({"artifacts": {"lake": stack}}))
+    monkeypatch.setattr(synthesis, "synthesize", lambda folder, name: None)
+    folder = lake_folder(tmp_path / "lake")
+    monkeypatch.chdir(folder.root)
+    folder.synthesized.mkdir()
+    (folder.synthesized / "manifest.json").write_text(json.dumps({"artifacts": {"lake": stack}}))
     template = {"Resources": {"Secret": {"Type": "AWS::SecretsManager::Secret"}}}
-    (tmp_path / "lake.json").write_text(json.dumps(template))
-    return tmp_path
+    (folder.synthesized / "lake.json").write_text(json.dumps(template))
+    return folder.synthesized
 
 
 def run(*arguments: str) -> str:
@@ -224,21 +230,23 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-def test_the_command_prints_resources_items_and_the_total(assembly: Path) -> None:
-    out = run("--env", "dev", "--synthesized", str(assembly))
+@pytest.mark.usefixtures("assembly")
+def test_the_command_prints_resources_items_and_the_total() -> None:
+    out = run("--env", "dev")
     assert re.search(r"lake:Secret .* secret .* 1\.00 .* secret-month .* ~?0\.4 .* 0\.40", out)
     assert f"Prices of {REGION} as of 2026-11; ~ marks" in out
     assert "there are none" not in out
     assert "aurora_busy_hours = 20" in out
 
 
-def test_the_command_shows_the_difference_to_an_earlier_estimate(assembly: Path, tmp_path: Path) -> None:
-    document = json.loads(run("--env", "dev", "--json", "--synthesized", str(assembly)))
+@pytest.mark.usefixtures("assembly")
+def test_the_command_shows_the_difference_to_an_earlier_estimate(tmp_path: Path) -> None:
+    document = json.loads(run("--env", "dev", "--json"))
     assert document["resources"] == {"lake:Secret": 0.4}
     document |= {"resources": {"lake:Old": 2.0}, "total": 2.0}
     earlier = tmp_path / "earlier.json"
     earlier.write_text(json.dumps(document))
-    out = run("--env", "dev", "--against", str(earlier), "--synthesized", str(assembly))
+    out = run("--env", "dev", "--against", str(earlier))
     assert re.search(r"lake:Old +│ +2\.00 +│ +0\.00 +│ +-2\.00", out)
     assert re.search(r"all +│ +2\.00 +│ +0\.40 +│ +-1\.60", out)
 
@@ -246,7 +254,7 @@ def test_the_command_shows_the_difference_to_an_earlier_estimate(assembly: Path,
 def test_in_another_region_the_first_line_names_the_prices_region(assembly: Path, tmp_path: Path) -> None:
     manifest = assembly / "manifest.json"
     manifest.write_text(manifest.read_text().replace(REGION, "eu-west-1"))
-    synthesized = ("--env", "dev", "--synthesized", str(assembly))
+    synthesized = ("--env", "dev")
     document = json.loads(run(*synthesized, "--json"))
     assert (document["region"], document["prices_region"]) == ("eu-west-1", REGION)
     earlier = tmp_path / "earlier.json"
@@ -258,7 +266,7 @@ def test_in_another_region_the_first_line_names_the_prices_region(assembly: Path
 def test_the_command_prints_the_line_that_a_missing_price_needs(assembly: Path, tmp_path: Path) -> None:
     template = {"Resources": {"Large": {"Type": "AWS::EC2::Instance", "Properties": {"InstanceType": "p4d.24xlarge"}}}}
     (assembly / "lake.json").write_text(json.dumps(template))
-    out = run("--env", "dev", "--synthesized", str(assembly))
+    out = run("--env", "dev")
     assert re.search(r"lake:Large .* hours .* 730\.00 .* hour .* unknown .* unknown", out)
     assert "Without a price, and so not in the total:\n  p4d.24xlarge, for lake:Large\n" in out
     printed = re.search(r"^Add a line .* below `prices:` in (\S+), .*\n(  p4d.*\n)", out, re.MULTILINE)
@@ -270,8 +278,9 @@ def test_the_command_prints_the_line_that_a_missing_price_needs(assembly: Path, 
     assert cost.estimate(Deployment.read(assembly, "dev"), "dev", completed).unknown == {}
 
 
-def test_the_command_says_what_it_leaves_out(assembly: Path) -> None:
-    out = run("--env", "dev", "--synthesized", str(assembly))
+@pytest.mark.usefixtures("assembly")
+def test_the_command_says_what_it_leaves_out() -> None:
+    out = run("--env", "dev")
     assert "Not in the estimate:" in out
     assert "AWS Support, and taxes" in out
 
@@ -290,5 +299,5 @@ def test_templates_of_another_environment_are_refused(assembly: Path, environmen
         (assembly / "manifest.json").write_text('{"artifacts": {}}')
     with pytest.raises(UserError, match=rf"found {found or 'no stack'}, expected the stacks headwater-{environment}-"):
         Deployment.read(assembly, environment)
-    with pytest.raises(UserError, match=r"found no file, expected synthesized stacks: run `make synth ENV=dev`"):
+    with pytest.raises(UserError, match=r"found no file, expected synthesized stacks: run `headwater synth --env dev`"):
         Deployment.read(assembly / "none", "dev")

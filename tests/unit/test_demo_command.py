@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 from headwater.cli import app
 from headwater.contract.model import POSTGRESQL
 from headwater.environment.model import SECTIONS
-from headwater.paths import CONFIG
+from headwater.lake_folder import EXAMPLE, LakeFolder
 from rig.commands import demo
 from rig.demo.sources import DemoPlan, Pace
+from tests.lake_folders import lake_folder
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[DemoPlan]:
     """What the command has had run."""
     asked: list[DemoPlan] = []
 
-    def run(plan: DemoPlan, *_: object) -> list[object]:
+    def run(folder: LakeFolder, plan: DemoPlan, *_: object) -> list[object]:
         asked.append(plan)
         return []
 
@@ -38,14 +39,12 @@ def test_the_demo_waits_as_the_file_of_an_environment_says(plans: list[DemoPlan]
     ]
 
 
-def test_the_demo_waits_as_usual_where_a_file_lacks_a_source(
-    plans: list[DemoPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = yaml.safe_load((CONFIG / "prod.yaml").read_text())
+def test_the_demo_waits_as_usual_where_a_file_lacks_a_source(plans: list[DemoPlan], tmp_path: Path) -> None:
+    settings = yaml.safe_load((EXAMPLE.config / "prod.yaml").read_text())
     settings |= dict.fromkeys(SECTIONS[POSTGRESQL])
-    (tmp_path / "prod.yaml").write_text(yaml.safe_dump(settings))
-    monkeypatch.setattr(demo, "CONFIG", tmp_path)
-    done = CliRunner().invoke(app, ["demo", "--like", "prod"], catch_exceptions=False)
+    folder = lake_folder(tmp_path / "lake", config=tmp_path)
+    (folder.config / "prod.yaml").write_text(yaml.safe_dump(settings))
+    done = CliRunner().invoke(app, ["demo", "--like", "prod", "--folder", str(folder.root)], catch_exceptions=False)
     assert done.exit_code == 0
     assert [plan.pace for plan in plans] == [replace(Pace(), window_seconds=15)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import boto3
@@ -14,12 +14,15 @@ import pytest
 import typer
 from botocore.exceptions import NoCredentialsError
 from botocore.model import StringShape
+from typer.testing import CliRunner
 
-from headwater.commands import deploy
+from headwater.cli import app
+from headwater.commands import deploy, synthesis
+from headwater.environment.account import LAKE_TAG
 from headwater.environment.protection import incomplete
 from headwater.errors import UserError
+from headwater.lake_folder import EXAMPLE, FILE, LakeFolder
 from headwater.packaging import shipped
-from headwater.paths import BASELINES, SYNTHESIZED
 from headwater.review.baselines import parse
 from headwater.review.templates import Deployment
 from rig.commands import local
@@ -56,8 +59,15 @@ STATUSES = {
 class CloudFormation:
     """boto3's client, as far as it lists stacks and names the account. ``refuses`` is raised in place of an answer."""
 
-    def __init__(self, statuses: dict[str, str], refuses: Exception | None = None, account: str = STAGE) -> None:
+    def __init__(
+        self,
+        statuses: dict[str, str],
+        refuses: Exception | None = None,
+        account: str = STAGE,
+        tags: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self._statuses = statuses
+        self._tags = tags
         self._refuses = refuses
         self._account = account
 
@@ -74,7 +84,7 @@ class CloudFormation:
         if self._refuses is not None:
             raise self._refuses
         for name, status in self._statuses.items():
-            yield {"Stacks": [{"StackName": name, "StackStatus": status}]}
+            yield {"Stacks": [{"StackName": name, "StackStatus": status, "Tags": self._tags.get(name, [])}]}
 
 
 @pytest.fixture
@@ -88,14 +98,17 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     monkeypatch.setattr(subprocess, "run", run)
     synthesize(monkeypatch, "database", "lake")
-    monkeypatch.setattr(shipped, "unexplained", lambda _: [])
+    monkeypatch.setattr(synthesis, "synthesize", lambda folder, name: None)
+    monkeypatch.setattr(shipped, "unexplained", lambda *_: [])
     return commands
 
 
 def synthesize(monkeypatch: pytest.MonkeyPatch, *parts: str, environment: str = "stage") -> None:
     """Have these stacks synthesized."""
     templates = {
-        f"headwater-{environment}-{part}": parse((BASELINES / environment / f"{part}.yaml").read_text(), Path(part))
+        f"headwater-{environment}-{part}": parse(
+            (EXAMPLE.baselines / environment / f"{part}.yaml").read_text(), Path(part)
+        )
         for part in parts
     }
     monkeypatch.setattr(Deployment, "read", lambda *_: Deployment(templates, "eu-central-1"))
@@ -127,22 +140,41 @@ def test_a_stack_that_is_absent_is_incomplete() -> None:
 
 def test_new_stacks_are_protected_by_a_second_pass(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
     answer(monkeypatch, CloudFormation({"headwater-stage-lake": "UPDATE_COMPLETE"}))
-    deploy.deploy("stage")
+    deploy.deploy("stage", folder=EXAMPLE)
     assert contexts(ran) == ["headwater-stage-database", ""]
     assert [command[-1] for command in ran] == ["any-change", "never"]
 
 
 def test_complete_stacks_are_deployed_once(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
     answer(monkeypatch, CloudFormation(dict.fromkeys(("headwater-stage-lake", "headwater-stage-database"), "UPDATE_")))
-    deploy.deploy("stage")
+    deploy.deploy("stage", folder=EXAMPLE)
     assert contexts(ran) == [""]
+
+
+def test_one_stack_is_deployed_by_its_name(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
+    answer(monkeypatch, CloudFormation({}))
+    for environment, passes in (("dev", 1), ("stage", 2)):
+        synthesize(monkeypatch, "network", "lake", environment=environment)
+        ran.clear()
+        done = CliRunner().invoke(app, ["deploy", "--env", environment, "--stack", "network"], catch_exceptions=False)
+        assert done.exit_code == 0
+        chosen = [command[command.index("deploy") + 1] for command in ran]
+        assert chosen == [f"headwater-{environment}-network"] * passes
+        assert not any("--all" in command for command in ran)
+
+
+def test_a_stack_that_an_environment_lacks_is_refused(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
+    answer(monkeypatch, CloudFormation({}))
+    with pytest.raises(UserError, match=r"--stack: found networks, expected a stack of stage: database or lake"):
+        deploy.deploy("stage", "networks", folder=EXAMPLE)
+    assert ran == []
 
 
 def test_where_data_may_go_cdk_is_the_one_to_say_that_credentials_are_missing(
     monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
 ) -> None:
     answer(monkeypatch, CloudFormation({}, refuses=NoCredentialsError()))
-    deploy.deploy("dev")
+    deploy.deploy("dev", folder=EXAMPLE)
     assert [command[-1] for command in ran] == ["broadening"]
 
 
@@ -162,12 +194,14 @@ def test_stacks_of_another_kind_of_source_are_refused(
     names = [f"headwater-stage-{part}" for part in there]
     answer(monkeypatch, CloudFormation({"headwater-dev-key-value": "", **dict.fromkeys(names, "CREATE_COMPLETE")}))
     if not left:
-        deploy.deploy("stage")
+        deploy.deploy("stage", folder=EXAMPLE)
         assert ran
         return
     expected = ", ".join(f"headwater-stage-{part}" for part in left)
-    with pytest.raises(UserError, match=rf"stage: found the stacks {expected} of another .*make destroy ENV=stage"):
-        deploy.deploy("stage")
+    with pytest.raises(
+        UserError, match=rf"stage: found the stacks {expected} of another .*headwater destroy --env stage"
+    ):
+        deploy.deploy("stage", folder=EXAMPLE)
     assert ran == []
 
 
@@ -192,11 +226,11 @@ def test_stacks_of_a_source_without_a_contract_are_named_last(
     synthesize(monkeypatch, "lake", "connect", environment=environment)
     names = [f"headwater-{environment}-{part}" for part in [*there, "lake", "connect"]]
     answer(monkeypatch, CloudFormation(dict.fromkeys([*names, "key-value"], "CREATE_COMPLETE")))
-    deploy.deploy(environment)
+    deploy.deploy(environment, folder=EXAMPLE)
     said = capsys.readouterr().out
     gone, stays = (", ".join(f"headwater-{environment}-{part}" for part in parts) for parts in (deleted, kept))
     assert (f"these stacks of it cost money: {gone}\n" in said) == bool(deleted)
-    assert (f"Delete them: .venv/bin/headwater destroy --env {environment} --source dynamodb" in said) == bool(deleted)
+    assert (f"Delete them: headwater destroy --env {environment} --source dynamodb" in said) == bool(deleted)
     assert (f"stay, because {environment} keeps its data: {stays} " in said) == bool(kept)
     assert ran
 
@@ -206,9 +240,9 @@ def test_a_file_without_an_origin_stops_the_deployment(
     environment: str, monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
 ) -> None:
     answer(monkeypatch, CloudFormation({}))
-    monkeypatch.setattr(shipped, "unexplained", lambda folder: [f"{folder}/evil.sh would be uploaded"])
-    with pytest.raises(UserError, match=f"{environment}: nothing was deployed.\n{SYNTHESIZED}/evil.sh would"):
-        deploy.deploy(environment)
+    monkeypatch.setattr(shipped, "unexplained", lambda assembly, _: [f"{assembly}/evil.sh would be uploaded"])
+    with pytest.raises(UserError, match=f"{environment}: nothing was deployed.\n{EXAMPLE.synthesized}/evil.sh would"):
+        deploy.deploy(environment, folder=EXAMPLE)
     assert ran == []
 
 
@@ -216,7 +250,7 @@ def test_a_failed_pass_ends_with_its_status(monkeypatch: pytest.MonkeyPatch, ran
     answer(monkeypatch, CloudFormation({}))
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=7))
     with pytest.raises(typer.Exit) as ended:
-        deploy.deploy("stage")
+        deploy.deploy("stage", folder=EXAMPLE)
     assert ended.value.exit_code == 7
     assert ran == []
 
@@ -226,14 +260,14 @@ def test_credentials_of_another_account_take_the_protection_from_nothing(
 ) -> None:
     answer(monkeypatch, CloudFormation({}, account="999999999999"))
     with pytest.raises(UserError, match="found the account 999999999999, expected 111122223333, the account of stage"):
-        deploy.deploy("stage")
+        deploy.deploy("stage", folder=EXAMPLE)
     assert ran == []
 
 
 def test_missing_credentials_are_an_error_of_the_user(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
     answer(monkeypatch, CloudFormation({}, refuses=NoCredentialsError()))
     with pytest.raises(UserError, match=r"found Unable to locate credentials, expected the list"):
-        deploy.deploy("stage")
+        deploy.deploy("stage", folder=EXAMPLE)
     assert ran == []
 
 
@@ -248,7 +282,24 @@ def test_where_no_data_stays_cdk_deploys_what_was_synthesized_and_checked(
     monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
 ) -> None:
     answer(monkeypatch, CloudFormation({}))
-    deploy.deploy("dev")
+    deploy.deploy("dev", folder=EXAMPLE)
     (command,) = ran
-    assert command[command.index("--app") + 1] == str(SYNTHESIZED)
+    assert command[command.index("--app") + 1] == str(EXAMPLE.synthesized)
     assert command[-2:] == ["--require-approval", "broadening"]
+
+
+def test_the_stacks_of_another_lake_are_not_deployed_over(
+    monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    tags = {"headwater-stage-lake": [{"Key": LAKE_TAG, "Value": "shop"}]}
+    answer(monkeypatch, CloudFormation({"headwater-stage-lake": "UPDATE_COMPLETE"}, tags=tags))
+    with pytest.raises(UserError, match="found the stack of the lake shop, expected one of the lake example"):
+        deploy.deploy("stage", folder=EXAMPLE)
+    assert ran == []
+
+
+def test_a_folder_that_wants_another_release_is_not_synthesized(tmp_path: Path) -> None:
+    folder = LakeFolder.make(tmp_path / "lake", "shop")
+    (folder.root / FILE).write_text("name: shop\nrelease: 0.1.0\n")
+    with pytest.raises(UserError, match=r"headwater\.yaml: release: found 0\.1\.0, expected .* use \./headwater"):
+        synthesis.synthesize(folder, "dev")

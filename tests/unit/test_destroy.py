@@ -17,11 +17,14 @@ from moto import mock_aws
 from typer.testing import CliRunner, Result
 
 from headwater.cli import app
-from headwater.commands import destroy, removed_source
+from headwater.commands import destroy, synthesis
+from headwater.contract.model import POSTGRESQL, of_database
+from headwater.contract.reading import read_contracts
 from headwater.definitions.left_slot import parameter
+from headwater.environment.account import LAKE_TAG
 from headwater.environment.source_stacks import SOURCES_OUTPUT
 from headwater.errors import UserError
-from headwater.paths import CONFIG, CONTRACTS
+from headwater.lake_folder import EXAMPLE, LakeFolder
 from tests.unit.conftest import EXISTING, REGION, write_dev
 
 WHY = "the environment keeps its data"
@@ -35,14 +38,23 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LakeFolder:
+    """The lake folder of the current folder, with the example's contracts and no environment."""
+    made = LakeFolder.make(tmp_path / "lake", "test")
+    shutil.copytree(EXAMPLE.contracts, made.contracts, dirs_exist_ok=True)
+    monkeypatch.chdir(made.root)
+    return made
+
+
+@pytest.fixture
+def run(folder: LakeFolder, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Destroys the environment dev, whose file has these parts, with a CDK that ends with a status."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    monkeypatch.setattr(destroy, "CONFIG", tmp_path)
+    monkeypatch.setattr(synthesis, "synthesize", lambda folder, name: None)
 
     def run(*parts: str, cdk: int = 0) -> Result:
-        write_dev(tmp_path, *parts)
+        write_dev(folder.config, *parts)
         monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=cdk))
         return CliRunner().invoke(app, ["destroy", "--env", "dev"])
 
@@ -65,7 +77,7 @@ def test_a_slot_that_stays_is_told_last_with_a_status_of_its_own(run: Run) -> No
     assert "until the disk is full" in done.output
     assert "  SELECT pg_drop_replication_slot('headwater')\n" in done.output
     address = "--host rental.example.com --port 5433 --database rental"
-    assert last == f"  .venv/bin/headwater db release {address} --user postgres"
+    assert last == f"  headwater db release {address} --user postgres"
     # It was said.
     assert (run(EXISTING["database"]).exit_code, run(EXISTING["database"]).output) == (0, "")
 
@@ -108,22 +120,23 @@ TEMPLATE = """{"Resources": {
 
 
 @pytest.fixture
-def relational(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkout without a contract of DynamoDB, and with one of PostgreSQL."""
-    folder = tmp_path / "contracts"
-    folder.mkdir()
-    shutil.copy(CONTRACTS / "orders.yaml", folder)
-    monkeypatch.setattr(removed_source, "CONTRACTS", folder)
+def relational(folder: LakeFolder) -> None:
+    """The lake folder has no contract of DynamoDB, and some of PostgreSQL."""
+    (folder.contracts / "accounts.yaml").unlink()
 
 
-def create(environment: str, *parts: str, sources: str | None = "postgresql") -> Any:
+def create(environment: str, *parts: str, sources: str | None = "postgresql", lake: str = "test") -> Any:
     """Create stacks of an environment, whose lake is of these sources, and return the client that did."""
     cloudformation = boto3.client("cloudformation", REGION)
     for part in parts:
         template = json.loads(TEMPLATE.replace("TABLE", f"{environment}-{part}"))
         if part == "lake" and sources is not None:
             template["Outputs"] = {SOURCES_OUTPUT: {"Value": sources}}
-        cloudformation.create_stack(StackName=f"headwater-{environment}-{part}", TemplateBody=json.dumps(template))
+        cloudformation.create_stack(
+            StackName=f"headwater-{environment}-{part}",
+            TemplateBody=json.dumps(template),
+            Tags=[{"Key": LAKE_TAG, "Value": lake}],
+        )
     return cloudformation
 
 
@@ -145,8 +158,10 @@ def test_a_source_without_a_contract_is_deleted_last_stack_first(run: Run, relat
 
 
 @mock_aws
-def test_a_stack_with_data_stays_where_data_is_kept(relational: None, run: Run, tmp_path: Path) -> None:
-    (tmp_path / "stage.yaml").write_text((CONFIG / "stage.yaml").read_text().replace(OTHER_ACCOUNT, ACCOUNT))
+def test_a_stack_with_data_stays_where_data_is_kept(relational: None, run: Run, folder: LakeFolder) -> None:
+    (folder.config / "stage.yaml").write_text(
+        (EXAMPLE.config / "stage.yaml").read_text().replace(OTHER_ACCOUNT, ACCOUNT)
+    )
     cloudformation = create("stage", "lake", "key-value", "glue-job")
     done = CliRunner().invoke(app, ["destroy", "--env", "stage", "--source", "dynamodb"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -159,10 +174,10 @@ def test_a_stack_with_data_stays_where_data_is_kept(relational: None, run: Run, 
 @mock_aws
 @pytest.mark.parametrize("options", [[], ["--source", "dynamodb"]])
 def test_nothing_is_deleted_in_another_account(
-    options: list[str], relational: None, run: Run, monkeypatch: pytest.MonkeyPatch
+    options: list[str], relational: None, run: Run, folder: LakeFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run()
-    monkeypatch.setattr(destroy, "CONFIG", CONFIG)
+    shutil.copy(EXAMPLE.config / "stage.yaml", folder.config)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("cdk was run"))
     cloudformation = create("stage", "lake", "glue-job")
     done = CliRunner().invoke(app, ["destroy", "--env", "stage", *options])
@@ -182,7 +197,7 @@ def test_a_source_that_the_deployed_lake_has_is_not_deleted(sources: str | None,
     assert f"headwater-dev-lake: found the output Sources {sources!r}, expected it without dynamodb" in str(
         done.exception
     )
-    assert "run `make deploy ENV=dev` first" in str(done.exception)
+    assert "run `headwater deploy --env dev` first" in str(done.exception)
     assert len(there(cloudformation)) == 3
 
 
@@ -196,13 +211,15 @@ def test_no_stack_goes_while_those_of_a_gone_source_are_left(
     done = CliRunner().invoke(app, ["destroy", "--env", "dev"])
     assert isinstance(done.exception, UserError)
     assert str(done.exception).startswith("found headwater-dev-glue-job, headwater-dev-key-value of DynamoDB, expected")
-    assert str(done.exception).endswith(": .venv/bin/headwater destroy --env dev --source dynamodb")
+    assert str(done.exception).endswith(": headwater destroy --env dev --source dynamodb")
 
 
 @mock_aws
-def test_a_stack_that_stays_with_its_data_stops_no_deletion(relational: None, run: Run, tmp_path: Path) -> None:
+def test_a_stack_that_stays_with_its_data_stops_no_deletion(relational: None, run: Run, folder: LakeFolder) -> None:
     run()
-    (tmp_path / "stage.yaml").write_text((CONFIG / "stage.yaml").read_text().replace(OTHER_ACCOUNT, ACCOUNT))
+    (folder.config / "stage.yaml").write_text(
+        (EXAMPLE.config / "stage.yaml").read_text().replace(OTHER_ACCOUNT, ACCOUNT)
+    )
     create("stage", "lake", "key-value")
     assert CliRunner().invoke(app, ["destroy", "--env", "stage"]).exit_code == 0
 
@@ -228,10 +245,9 @@ def test_a_protected_stack_is_named_with_the_command_that_lifts_it(
 
 
 @mock_aws
-def test_a_slot_that_the_source_leaves_is_told_too(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "contracts").mkdir()
-    shutil.copy(CONTRACTS / "accounts.yaml", tmp_path / "contracts")
-    monkeypatch.setattr(removed_source, "CONTRACTS", tmp_path / "contracts")
+def test_a_slot_that_the_source_leaves_is_told_too(run: Run, folder: LakeFolder) -> None:
+    for contract in of_database(read_contracts(folder.contracts), POSTGRESQL):
+        (folder.contracts / f"{contract.table}.yaml").unlink()
     run(EXISTING["database"])
     cloudformation = create("dev", "network", "connect")
     record(boto3.client("ssm", REGION))
@@ -249,9 +265,6 @@ def test_a_source_that_has_a_contract_is_not_deleted(run: Run, relational: None)
     create("dev", "connect")
     done = CliRunner().invoke(app, ["destroy", "--env", "dev", "--source", "postgresql"])
     assert isinstance(done.exception, UserError)
-    assert "found orders of PostgreSQL, expected none: remove these contracts, and run `make deploy ENV=dev`" in str(
-        done.exception
-    )
 
 
 @mock_aws
@@ -264,6 +277,20 @@ def test_stacks_in_aws_are_synthesized_before_they_are_destroyed(run: Run, monke
 
     run()
     monkeypatch.setattr(subprocess, "run", cdk)
-    assert CliRunner().invoke(app, ["destroy", "--env", "dev"]).exit_code == 0
     # What was synthesized last may have another kind of source.
-    assert [command[1:] for command in ran] == [["--no-notices", "--context", "env=dev", "destroy", "--all"]]
+    monkeypatch.setattr(synthesis, "synthesize", lambda folder, name: ran.append(["synth", name]))
+    assert CliRunner().invoke(app, ["destroy", "--env", "dev"]).exit_code == 0
+    synthesized, (_, *arguments) = ran
+    assert synthesized == ["synth", "dev"]
+    assert arguments[-4:] == ["destroy", "--all", "--app", str(LakeFolder.find().synthesized)]
+
+
+@mock_aws
+@pytest.mark.parametrize("options", [[], ["--source", "dynamodb"]])
+def test_the_stacks_of_another_lake_are_not_deleted(options: list[str], relational: None, run: Run) -> None:
+    run()
+    cloudformation = create("dev", "lake", "glue-job", lake="shop")
+    done = CliRunner().invoke(app, ["destroy", "--env", "dev", *options])
+    assert isinstance(done.exception, UserError)
+    assert "found the stack of the lake shop, expected one of the lake test, by headwater.yaml" in str(done.exception)
+    assert len(there(cloudformation)) == 2

@@ -1,17 +1,25 @@
 import copy
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from headwater.cli import app
 from headwater.environment import model as environment
-from headwater.environment.model import SECTIONS, ExistingDatabase, ExistingTables
-from headwater.environment.rules import read_environment
+from headwater.environment.defaults import complete, leaves, words
+from headwater.environment.defaults import fields as model_fields
+from headwater.environment.model import SECTIONS, Environment, ExistingDatabase, ExistingTables
+from headwater.environment.rules import read_environment, read_with_origins
 from headwater.errors import UserError
-from headwater.paths import CONFIG, ROOT
+from headwater.lake_folder import EXAMPLE
+from headwater.paths import ROOT
+from tests.lake_folders import lake_folder
 
 
 def write(folder: Path, document: Any, name: str = "dev") -> Path:
@@ -23,29 +31,138 @@ def write(folder: Path, document: Any, name: str = "dev") -> Path:
 
 def changed(folder: Path, field: str, value: Any, name: str = "dev") -> Path:
     """Write environment ``name`` into `folder` with one field (``part.field``) changed; returns the folder."""
-    document = yaml.safe_load((CONFIG / f"{name}.yaml").read_text())
+    document = yaml.safe_load((EXAMPLE.config / f"{name}.yaml").read_text())
     *parts, last = field.split(".")
     target = document
     for part in parts:
-        target = target[part]
+        target = target.setdefault(part, {})
     target[last] = value
     return write(folder, document, name)
 
 
 @pytest.mark.parametrize("name", ["dev", "local", "prod", "stage"])
 def test_the_projects_environments_load(name: str) -> None:
-    assert read_environment(name, CONFIG).name == name
-    assert name in environment.names(CONFIG)
+    assert read_environment(name, EXAMPLE.config).name == name
+    assert name in environment.names(EXAMPLE.config)
 
 
 def test_only_dev_and_local_delete_their_data() -> None:
-    deleting = [name for name in environment.names(CONFIG) if read_environment(name, CONFIG).deletes_data]
+    deleting = [
+        name for name in environment.names(EXAMPLE.config) if read_environment(name, EXAMPLE.config).deletes_data
+    ]
     assert deleting == ["dev", "local"]
+
+
+@pytest.mark.parametrize(("name", "most"), [("dev", 12), ("prod", 25)])
+def test_a_shipped_file_states_only_what_differs(name: str, most: int) -> None:
+    text = (EXAMPLE.config / f"{name}.yaml").read_text()
+    assert len(text.splitlines()) <= most
+    environment, origins = read_with_origins(name, EXAMPLE.config)
+    values = dict(leaves(environment.document()))
+    stated = [field for field, _ in leaves(yaml.safe_load(text))]
+    for field in set(stated) - {"size"}:
+        document = yaml.safe_load(text)
+        *parts, last = field.split(".")
+        section = document
+        for part in parts:
+            section = section[part]
+        del section[last]
+        assert dict(leaves(complete(document, Environment, name=name)[0])).get(field) != values[field], field
+    assert [field for field in values if origins[field].source == "file"] == [
+        field for field in values if field in stated
+    ]
+
+
+MINIMAL = {"region": "eu-central-1", "lake": {"format": 1}}
+
+
+def test_a_small_environment_keeps_its_data_unless_both_fields_say_otherwise(tmp_path: Path) -> None:
+    bound = MINIMAL | {"account": "111122223333", "monitoring": {"emails": ["me@example.com"]}}
+    kept = read_environment("trial", write(tmp_path, bound, "trial"))
+    assert (kept.name, kept.size, kept.data.retain, kept.deletes_data) == ("trial", "small", True, False)
+    assert (kept.postgresql.emr.market, kept.postgresql.network.endpoint_zones) == ("on-demand", "all")
+    for data, deletes in (
+        ({"retain": False}, False),
+        ({"retain": False, "delete_with_stacks_of": "trial"}, True),
+    ):
+        read = read_environment("trial", write(tmp_path, bound | {"data": data}, "trial"))
+        assert read.deletes_data is deletes
+    with pytest.raises(
+        UserError, match=r"account: found None \(its default\), expected 12 digits in quotes where data"
+    ):
+        read_environment("trial", write(tmp_path, MINIMAL, "trial"))
+
+
+@pytest.mark.parametrize(("size", "zones"), [("small", "ab"), ("medium", "abc"), ("large", "abc")])
+def test_one_word_decides_sizes_and_zones(tmp_path: Path, size: str, zones: str) -> None:
+    document = MINIMAL | {"size": size, "region": "eu-west-1", "data": {"retain": False}}
+    read = read_environment("trial", write(tmp_path, document, "trial"))
+    assert read.availability_zones == tuple(f"eu-west-1{zone}" for zone in zones)
+    assert read.postgresql.emr.market == "on-demand"
+    assert read.postgresql.emr.core_nodes == {"small": 0, "medium": 2, "large": 3}[size]
+    assert read.monitoring.monthly_budget_usd == {"small": 1500, "medium": 3500, "large": 6000}[size]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "follows", "followed"),
+    [
+        ("network.nat", "gateway", "network.nat_instance_type", None),
+        ("emr.primary_type", "r7i.xlarge", "emr.core_type", "r7i.xlarge"),
+        ("data", {"retain": False}, "network.endpoint_zones", "first"),
+    ],
+)
+def test_a_default_follows_the_field_that_decides_it(
+    tmp_path: Path, field: str, value: Any, follows: str, followed: Any
+) -> None:
+    read = read_environment("dev", changed(tmp_path, field, value))
+    assert dict(leaves(read.document()))[follows] == followed
+
+
+def test_every_default_has_a_reason_in_one_sentence() -> None:
+    def reasons(struct: type[msgspec.Struct]) -> Iterator[str]:
+        for name, field in model_fields(struct).items():
+            yield from [default.reason or name for default in (field.default, field.default_kind) if default]
+            for inner in field.structs:
+                yield from reasons(inner)
+
+    said = list(reasons(Environment))
+    assert len(said) > 75
+    assert [reason for reason in said if " " not in reason or reason.endswith(".") or len(reason) > 110] == []
+
+
+def show(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["environment", "show", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+@pytest.mark.parametrize("name", ["dev", "local", "prod", "stage"])
+def test_every_field_is_shown_with_its_value_and_origin(name: str) -> None:
+    whole = dict(leaves(read_environment(name, EXAMPLE.config).document()))
+    shown = json.loads(show("--env", name, "--json"))
+    assert {field: entry["value"] for field, entry in shown.items()} == whole
+    lines = [re.split(" {2,}", line) for line in show("--env", name).splitlines()]
+    assert [field for field, *_ in lines] == list(whole)
+    for (field, value, origin), entry in zip(lines, shown.values(), strict=True):
+        assert value == words(whole[field])
+        assert origin == ": ".join(filter(None, (entry["from"], entry["reason"])))
+    stated = {field for field, _ in leaves(yaml.safe_load((EXAMPLE.config / f"{name}.yaml").read_text()))}
+    assert {field for field, entry in shown.items() if entry["from"] == "file"} == stated
+    sizes = {"dev": "small", "local": "small", "stage": "medium", "prod": "large"}
+    assert {entry["from"] for entry in shown.values()} == {"file", "default", f"size {sizes[name]}"}
+
+
+def test_existing_sources_are_shown_by_their_own_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(lake_folder(tmp_path / "lake", config=existing(tmp_path)).root)
+    shown = json.loads(show("--env", "dev", "--json"))
+    assert shown["database.peering.vpc"]["from"] == shown["key_value.tables"]["from"] == "file"
+    assert "database.engine_version" not in shown
+    assert shown["bi"] == {"value": None, "from": "default", "reason": shown["bi"]["reason"]}
 
 
 @pytest.mark.parametrize("source", SECTIONS)
 def test_sections_of_a_source_may_be_null_together(tmp_path: Path, source: str) -> None:
-    document = yaml.safe_load((CONFIG / "dev.yaml").read_text())
+    document = yaml.safe_load((EXAMPLE.config / "dev.yaml").read_text())
     read = read_environment("dev", write(tmp_path, {**document, **dict.fromkeys(SECTIONS[source])}))
     assert not read.describes(source)
     (other,) = SECTIONS.keys() - {source}
@@ -64,8 +181,8 @@ def test_a_single_section_of_a_source_that_is_null_is_refused(tmp_path: Path, se
 
 
 def test_without_postgresql_only_the_job_bounds_freshness(tmp_path: Path) -> None:
-    document = yaml.safe_load((CONFIG / "dev.yaml").read_text()) | dict.fromkeys(SECTIONS["postgresql"])
-    document["monitoring"]["freshness_seconds"] = 60
+    document = yaml.safe_load((EXAMPLE.config / "dev.yaml").read_text()) | dict.fromkeys(SECTIONS["postgresql"])
+    document["monitoring"] = {"freshness_seconds": 60}
     assert read_environment("dev", write(tmp_path, document)).monitoring.freshness_seconds == 60
     document["monitoring"]["freshness_seconds"] = 59
     with pytest.raises(UserError, match=r"seconds: found 59, expected 60 or more: twice glue\.window_seconds$"):
@@ -74,14 +191,14 @@ def test_without_postgresql_only_the_job_bounds_freshness(tmp_path: Path) -> Non
 
 def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UserError, match="found 'test', expected one of dev, local, prod, stage"):
-        read_environment("test", CONFIG)
+        read_environment("test", EXAMPLE.config)
 
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("sizee", 1, r"dev\.yaml: sizee: found an unknown field, expected name, account,"),
-        ("emr.cores", 1, r"dev\.yaml: emr\.cores: found an unknown field, expected release,"),
+        ("sizee", 1, r"dev\.yaml: sizee: found an unknown field, expected size or another of name, account,"),
+        ("emr.cores", 1, r"dev\.yaml: emr\.cores: found an unknown field, expected core_nodes or another of release,"),
         ("emr", "big", r"emr: found 'big', expected a mapping with release, "),
         ("name", "prod", r"name: found 'prod', expected dev"),
         ("account", 123456789012, r"account: found 123456789012, expected 12 digits in quotes, or null"),
@@ -119,7 +236,11 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         ("monitoring.slot_lag_mib", 8192, r"monitoring\.slot_lag_mib: found 8192, expected at most wal_mib \(4096\)"),
         ("network.cidr", "10.0.0.0/24", r"network\.cidr: .* of /16 to /18"),
         ("network.nat", "none", r"network\.nat: found 'none', expected gateway or instance"),
-        ("network.nat", "gateway", r"nat_instance_type: found 't4g\.nano', expected null beside network\.nat: gateway"),
+        (
+            "network",
+            {"nat": "gateway", "nat_instance_type": "t4g.nano"},
+            r"nat_instance_type: found 't4g\.nano', expected null beside network\.nat: gateway",
+        ),
         ("network.nat_instance_type", None, r"nat_instance_type: found None, expected an instance type"),
         (
             "network.interface_endpoints",
@@ -131,7 +252,7 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         (
             "database.capacity_min",
             8,
-            r"capacity_max: found 2\.0, expected capacity_min \(8\.0\) or more",
+            r"capacity_max: found 2\.0 \(its default for size small\), expected capacity_min \(8\.0\) or more",
         ),
         ("database.backup_days", 0, r"backup_days: found 0, expected 1 to 35"),
         ("database.readers", 16, r"readers: found 16, expected 0 to 15"),
@@ -185,18 +306,20 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         (
             "key_value.stream_retention_hours",
             168,
-            r"tombstone_days: found 7, expected more than key_value\.stream_retention_hours \(168 hours\)",
+            r"days: found 7 \(its default for size small\), expected more than key_value\.stream_retention_hours \(168",
         ),
         ("lake.file_version_hours", 73, r"file_version_hours: found 73, expected at most landing_days \(72 hours\)"),
-        ("lake.landing_days", 8, r"tombstone_days: found 7, expected landing_days \(8\) or more"),
+        ("lake.landing_days", 8, r"tombstone_days: found 7 \(its default .*\), expected landing_days \(8\) or more"),
+        ("lake.format", 2, r"lake\.format: found 2, expected 1$"),
+        ("lake.format", "1", r"lake\.format: found '1', expected a whole number, 1$"),
         ("lake.max_unfit_share", 1.5, r"max_unfit_share: found 1.5, expected 0 to 1"),
         ("monitoring.quarantined_records", -1, r"quarantined_records: found -1, expected 0 or more"),
-        ("database", {}, r"dev\.yaml: database\.kind: found nothing, expected aurora or existing"),
+        ("database", {"kind": None}, r"dev\.yaml: database\.kind: found None, expected aurora or existing"),
         ("database.kind", "rds", r"database\.kind: found 'rds', expected aurora or existing"),
         ("database", {"kind": "existing"}, r"database\.host: found nothing, expected a host name"),
         ("database", "big", r"database: found 'big', expected a mapping with kind, .* or a mapping with kind, host, "),
-        ("database.host", "db", r"database\.host: found an unknown field, expected kind, engine_version, "),
-        ("key_value", {}, r"dev\.yaml: key_value\.kind: found nothing, expected created or existing"),
+        ("database.host", "db", r"database\.host: found an unknown field, expected kind, name, engine_version, "),
+        ("key_value", {"kind": 1}, r"dev\.yaml: key_value\.kind: found 1, expected created or existing"),
         ("key_value.tables", [], r"key_value\.tables: found an unknown field, expected kind, stream_shards, "),
         ("bi", "yes", r"bi: found 'yes', expected a mapping with principal, refresh, or null"),
         ("bi", {"user": "me"}, r"bi\.user: found an unknown field, expected principal"),
@@ -234,7 +357,7 @@ KEY = "arn:aws:kms:eu-central-1:111122223333:key/1a2b"
 
 def existing(folder: Path, field: str = "name", value: Any = "dev") -> Path:
     """Write dev with a database and tables that are there into the folder, with one field changed."""
-    document = yaml.safe_load((CONFIG / "dev.yaml").read_text())
+    document = yaml.safe_load((EXAMPLE.config / "dev.yaml").read_text())
     document |= copy.deepcopy({"database": DATABASE, "key_value": KEY_VALUE})
     *parents, last = field.split(".")
     target = document
@@ -259,7 +382,7 @@ def test_a_database_and_tables_that_are_there_can_be_named(tmp_path: Path) -> No
 def test_the_how_tos_example_is_taken(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "how-to" / "existing-sources.md").read_text()
     (block,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    document = yaml.safe_load((CONFIG / "dev.yaml").read_text()) | yaml.safe_load(block)
+    document = yaml.safe_load((EXAMPLE.config / "dev.yaml").read_text()) | yaml.safe_load(block)
     (tmp_path / "dev.yaml").write_text(yaml.safe_dump(document))
     settings = read_environment("dev", tmp_path)
     assert isinstance(settings.database, ExistingDatabase)
@@ -331,7 +454,11 @@ def test_the_how_tos_example_is_taken(tmp_path: Path) -> None:
             [{**ACCOUNTS, "stream_key": KEY.replace("central", "west")}],
             r"key_value\.tables: found .*, expected a key of eu-central-1 as stream_key of accounts",
         ),
-        ("key_value.stream_retention_hours", 168, r"tombstone_days: found 7, expected more than key_value\.stream_ret"),
+        (
+            "key_value.stream_retention_hours",
+            168,
+            r"days: found 7 \(its default .*\), expected more than key_value\.stream_ret",
+        ),
         (
             "key_value.stream_shards",
             1,
@@ -362,22 +489,36 @@ def test_every_field_of_what_is_there_does_so_too(tmp_path: Path, field: str, va
 
 
 @pytest.mark.parametrize("value", [[{}], {1: 2}, -1, ""])
-@pytest.mark.parametrize("field", list(fields(yaml.safe_load((CONFIG / "dev.yaml").read_text()))))
+@pytest.mark.parametrize("field", list(fields(read_environment("dev", EXAMPLE.config).document())))
 def test_every_field_refuses_what_makes_no_sense_and_says_what_does(tmp_path: Path, field: str, value: Any) -> None:
     with pytest.raises(UserError, match=rf"dev\.yaml: {re.escape(field)}[^ ]*: found .+, expected \w+"):
         read_environment("dev", changed(tmp_path, field, value))
 
 
-def test_a_missing_field_is_named(tmp_path: Path) -> None:
-    document = yaml.safe_load((CONFIG / "dev.yaml").read_text())
-    del document["stream"]["broker_type"]
-    (tmp_path / "dev.yaml").write_text(yaml.safe_dump(document))
-    with pytest.raises(UserError, match=r"stream\.broker_type: found nothing, expected a text"):
-        read_environment("dev", tmp_path)
+@pytest.mark.parametrize(
+    ("section", "field", "expected"),
+    [
+        ("", "region", "a region such as eu-central-1"),
+        ("lake.", "format", "a whole number, 1"),
+        ("bi.", "principal", "the ARN of a QuickSight user or group"),
+        ("database.", "host", "a host name"),
+    ],
+)
+def test_a_field_without_a_default_is_named_where_it_is_missing(
+    tmp_path: Path, section: str, field: str, expected: str
+) -> None:
+    document = yaml.safe_load((EXAMPLE.config / "dev.yaml").read_text())
+    document |= {"bi": {"principal": "", "refresh": None}, "database": copy.deepcopy(DATABASE)}
+    document["database"] |= {"secret_key": None}
+    if section != "bi.":
+        del document["bi"]
+    del (document[section.strip(".")] if section else document)[field]
+    with pytest.raises(UserError, match=rf"dev\.yaml: {section}{field}: found nothing, expected {expected}"):
+        read_environment("dev", write(tmp_path, document))
 
 
 def test_a_quicksight_principal_of_another_account_is_refused(tmp_path: Path) -> None:
-    bound = yaml.safe_load((CONFIG / "dev.yaml").read_text())
+    bound = yaml.safe_load((EXAMPLE.config / "dev.yaml").read_text())
     bound["account"] = "123456789012"
     for account, good in (("123456789012", True), ("210987654321", False)):
         bound["bi"] = {"principal": f"arn:aws:quicksight:eu-central-1:{account}:user/default/someone", "refresh": None}
@@ -434,9 +575,9 @@ def test_a_file_that_ends_with_yml_is_refused(tmp_path: Path) -> None:
 def test_what_may_be_interrupted_is_refused_where_data_is_kept(
     tmp_path: Path, field: str, value: str, expected: str
 ) -> None:
-    document = yaml.safe_load((CONFIG / "prod.yaml").read_text())
+    document = yaml.safe_load((EXAMPLE.config / "prod.yaml").read_text())
     part, _, name = field.partition(".")
-    document[part][name] = value
+    document[part] = {**document.get(part, {}), name: value}
     (tmp_path / "prod.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(UserError, match=rf"{field}: found '{value}', expected {expected} where data\.retain is true"):
         read_environment("prod", tmp_path)

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headwater.cli import app
-from headwater.commands import environments, forget, resync, sources
+from headwater.commands import forget, resync, sources
 from headwater.errors import UserError
 from headwater.lake.base.quarantine import BadEntry, Quarantine
 from headwater.lake.decoding.debezium_decoder import order
@@ -25,6 +25,7 @@ from headwater.lake.requests import protocol as lake_requests
 from headwater.lake.requests.protocol import DONE, News, Requests, Status
 from headwater.lake.sources import scanned_export
 from headwater.lake.sources.scanned_export import write_export
+from tests.lake_folders import lake_folder
 from tests.unit.conftest import BUCKET, EXISTING, REGION, write_dev
 
 Deploy = Callable[[str, str], None]
@@ -106,8 +107,7 @@ def dev(lake: str, deploy: Deploy, items: None, monkeypatch: pytest.MonkeyPatch)
 def existing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database of dev is an existing one."""
     write_dev(tmp_path, EXISTING["database"])
-    for module in (environments, forget):
-        monkeypatch.setattr(module, "CONFIG", tmp_path)
+    monkeypatch.chdir(lake_folder(tmp_path / "lake", config=tmp_path).root)
 
 
 @pytest.fixture
@@ -188,15 +188,17 @@ def test_credentials_of_another_account_are_refused_and_nothing_is_touched(
 
 
 def test_an_environment_that_is_not_deployed_or_there_is_told(s3: Any) -> None:
-    told = "dev: found nothing in eu-central-1 of this account, expected a deployed environment: make deploy ENV=dev"
+    found = "dev: found nothing in eu-central-1 of this account"
+    told = f"{found}, expected a deployed environment: headwater deploy --env dev"
     assert refusal(*FILL, "--env", "dev") == told
     assert "nowhere" in refusal(*FILL, "--env", "nowhere")
 
 
 def test_contracts_of_a_folder_describe_the_environment(dev: str, s3: Any, asked: list[Any], tmp_path: Path) -> None:
+    folder = lake_folder(tmp_path / "lake", tmp_path)
     (tmp_path / "broken.yaml").write_text("table: [")
     for command in ALL:
-        assert "broken.yaml" in refusal(*command, "--env", "dev", "--contracts", str(tmp_path)), command
+        assert "broken.yaml" in refusal(*command, "--env", "dev", "--folder", str(folder.root)), command
     assert waiting(s3, dev) == []
 
 
@@ -212,42 +214,30 @@ def test_a_table_of_dynamodb_is_read_again_under_its_name_there(dev: str, s3: An
     assert waiting(s3, dev) == [f"accounts/{request['id']}"]
 
 
-def test_a_table_of_postgresqls_is_asked_for_where_its_options_say(dev: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_postgresqls_is_asked_for_without_an_environment(
+    s3: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[Any] = []
 
-    def connect(*where: Any) -> Any:
-        told.append(where)
+    def connect(**options: Any) -> Any:
+        told.append({name: options[name] for name in ("host", "port", "dbname", "user")})
         return nullcontext()
 
-    monkeypatch.setattr(sources, "connect", connect)
+    monkeypatch.setenv("HEADWATER_DB_PASSWORD", "secret")
+    monkeypatch.setattr(psycopg, "connect", connect)
     monkeypatch.setattr(
         resync, "read_by_connector", lambda _, contracts, where: told.append((contracts[0].table, where))
     )
-    done = run(*RESYNC_OF_POSTGRESQL, "--env", "dev", "--host", "tunnel", "--port", "15432", "--user", "owner")
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert told == [("", "tunnel", 15432, "northwind", "owner"), ("orders", None)]
-    told.clear()
-    assert run(*RESYNC_OF_POSTGRESQL, "--host", "tunnel").exit_code == 0, "without AWS"
-    assert told == [("", "tunnel", 5432, "northwind", "postgres"), ("orders", None)]
-
-
-@pytest.mark.parametrize("command", [*OF_POSTGRESQL, VERIFY], ids=named)
-def test_an_existing_database_is_where_its_environment_says_unless_an_option_does(
-    command: tuple[str, ...], dev: str, existing: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reached: list[Any] = []
-
-    def connector(*where: Any, **_: Any) -> Any:
-        reached.append(where)
-        raise UserError("cannot be reached")
-
-    monkeypatch.setattr(sources, "connector", connector)
-    for options in ((), ("--port", "15432", "--user", "owner", "--host", "tunnel")):
-        assert refusal(*command, "--env", "dev", *options) == "cannot be reached"
-    assert reached == [
-        ("", "rental.example.com", 5433, "rental", "headwater_cdc"),
-        ("", "tunnel", 15432, "rental", "owner"),
+    assert run(*RESYNC_OF_POSTGRESQL, "--host", "tunnel", "--database", "shop").exit_code == 0
+    assert told == [
+        {"host": "tunnel", "port": 5432, "dbname": "shop", "user": "postgres"},
+        ("orders", None),
     ]
+
+
+def test_without_environment_and_options_the_databases_name_is_asked_for() -> None:
+    expected = "--database: found nothing, expected the database's name"
+    assert refusal(*RESYNC_OF_POSTGRESQL, "--host", "tunnel") == expected
 
 
 def test_a_database_that_is_missing_is_not_to_be_made_by_who_reads_it(
@@ -301,13 +291,11 @@ def test_a_row_is_forgotten_once_the_table_of_the_environment_lacks_it(
 def test_a_row_of_postgresqls_is_forgotten_in_the_lake_of_the_environment(
     dev: str, s3: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached = []
-    monkeypatch.setattr(sources, "connector", lambda *where: reached.append(where))
+    monkeypatch.setattr(sources, "connector", lambda *_, **__: None)
     monkeypatch.setattr(forget._Rows, "spelled", lambda _, key: dict(key))
     monkeypatch.setattr(forget._Rows, "absent_until", lambda rows, _: order(rows.epoch, 7, 7, snapshot=False))
-    done = run("forget", "customers", "ALFKI", "--env", "dev", "--host", "tunnel")
+    done = run("forget", "customers", "ALFKI", "--env", "dev")
     assert done.exit_code == 0, (done.output, done.exception)
-    assert reached == [("", "tunnel", 5432, "northwind", "postgres")]
     assert sorted(name.partition("/")[0] for name in waiting(s3, dev)) == ["customers", "customers_changes"]
 
 

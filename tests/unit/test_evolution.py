@@ -15,7 +15,8 @@ from headwater.contract.evolution import FILL, NARROWER, OTHER, REFUSED, SAFE, S
 from headwater.contract.reading import parse_contract
 from headwater.contract.types import parse_type
 from headwater.errors import UserError
-from headwater.paths import BASELINES
+from headwater.lake_folder import EXAMPLE, FILE
+from tests.lake_folders import lake_folder
 
 TEXT = """
 table: parcels
@@ -194,6 +195,7 @@ def test_a_revision_is_compared_with_the_files(tmp_path: Path, monkeypatch: pyte
     contracts = tmp_path / "contracts"
     contracts.mkdir()
     (contracts / "parcels.yaml").write_text(TEXT)
+    (tmp_path / FILE).touch()
     for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "before"]):
         subprocess.run([*git, *arguments], check=True)
     (contracts / "parcels.yaml").write_text(TEXT.replace("buckets: 2", "buckets: 3"))
@@ -237,12 +239,16 @@ def test_the_gate_warns_of_a_source_that_goes(tmp_path: Path) -> None:
     for folder, parts in (("before", ("lake", "key-value", "glue-job")), ("after", ("lake",))):
         (tmp_path / folder / "prod").mkdir(parents=True)
         for part in parts:
-            shutil.copy(BASELINES / "prod" / f"{part}.yaml", tmp_path / folder / "prod")
-    folders = ["--before", str(tmp_path / "before"), "--after", str(tmp_path / "after")]
+            shutil.copy(EXAMPLE.baselines / "prod" / f"{part}.yaml", tmp_path / folder / "prod")
+    lake = lake_folder(tmp_path / "lake")
+    lake.reviewed.mkdir()
+    lake.baselines.symlink_to(tmp_path / "after")
+    lake.acknowledged.write_text("")
+    folders = ["--before", str(tmp_path / "before"), "--folder", str(lake.root)]
     result = CliRunner().invoke(app, ["dev", "review", "gate", "--env", "prod", *folders], catch_exceptions=False)
     assert result.exit_code == 1
     assert "warning: prod: no contract of DynamoDB is left" in result.stdout
-    assert "`.venv/bin/headwater destroy --env prod --source dynamodb`, which deletes glue-job" in result.stdout
+    assert "`headwater destroy --env prod --source dynamodb`, which deletes glue-job" in result.stdout
     (kept,) = [
         line for line in result.stdout.splitlines() if line.startswith("warning: prod/key-value: the stack stays")
     ]
@@ -257,12 +263,15 @@ def test_the_gate_refuses_what_the_writer_would_refuse(tmp_path: Path) -> None:
         (tmp_path / name / "parcels.yaml").write_text(text)
     # One stack will do: nothing is changed in any.
     (tmp_path / "baselines" / "dev").mkdir(parents=True)
-    shutil.copy(BASELINES / "dev" / "key-value.yaml", tmp_path / "baselines" / "dev")
+    shutil.copy(EXAMPLE.baselines / "dev" / "key-value.yaml", tmp_path / "baselines" / "dev")
 
     def gate(before: str, after: str) -> Result:
-        folders = ["--contracts-before", str(tmp_path / before), "--contracts", str(tmp_path / after)]
-        baselines = str(tmp_path / "baselines")
-        arguments = ["dev", "review", "gate", "--env", "dev", "--before", baselines, "--after", baselines, *folders]
+        lake = lake_folder(tmp_path / f"of {after}", tmp_path / after)
+        lake.reviewed.mkdir(exist_ok=True)
+        shutil.copytree(tmp_path / "baselines", lake.baselines, dirs_exist_ok=True)
+        lake.acknowledged.write_text("")
+        folders = ["--contracts-before", str(tmp_path / before), "--folder", str(lake.root)]
+        arguments = ["dev", "review", "gate", "--env", "dev", "--before", str(tmp_path / "baselines"), *folders]
         return CliRunner().invoke(app, arguments, catch_exceptions=False)
 
     assert gate("before", "before").exit_code == 0

@@ -15,6 +15,7 @@ from headwater.errors import UserError
 from headwater.lake.requests import expire_requests
 from headwater.lake.requests import protocol as lake_requests
 from headwater.lake.requests.protocol import DONE, News, Requests, Status
+from headwater.lake_folder import EXAMPLE
 from tests.unit.conftest import BUCKET
 
 
@@ -31,7 +32,7 @@ def test_the_command_asks_both_writers_and_tells_what_is_deleted_and_what_stays(
         yield News(answers.pop(0), 0)
 
     monkeypatch.setattr(lake_requests, "follow", follow)
-    expire("customers", lake=lake, yes=True)
+    expire("customers", lake=lake, yes=True, folder=EXAMPLE)
     assert capsys.readouterr().out.splitlines() == [
         "customers: deleted 1,041 replaced files, 118 landing objects and 7 older versions",
         "1 landing objects stay: the newest of each partition, and what a table has not read",
@@ -47,4 +48,4 @@ def test_nothing_is_asked_for_without_a_yes_or_a_contract(s3: Any) -> None:
     assert refused.exit_code == 1
     assert Requests(s3, lake, "customers").listed() == []
     with pytest.raises(UserError, match=r"TABLE: found 'people', expected one of .*customers"):
-        expire("people", lake=lake, yes=True)
+        expire("people", lake=lake, yes=True, folder=EXAMPLE)

@@ -121,7 +121,7 @@ def test_that_a_table_begins_late_is_told_with_what_to_do(events: Events, report
     ((kind, detail),) = events.told()
     assert kind == "Table Incomplete"
     assert "t.orders/1 begins with offset 40" in detail["message"]
-    assert "headwater resync orders --env dev --host HOST --user headwater_owner (beside" in detail["next_step"]
+    assert "Read the source's rows again: headwater resync orders --env dev. If" in detail["next_step"]
 
 
 def test_a_long_message_is_cut(events: Events, report: EventBridgeReport) -> None:

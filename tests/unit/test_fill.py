@@ -13,6 +13,7 @@ from headwater.errors import UserError
 from headwater.lake.requests import fill_requests
 from headwater.lake.requests import protocol as lake_requests
 from headwater.lake.requests.protocol import DONE, News, Requests, Status
+from headwater.lake_folder import EXAMPLE
 from tests.unit.conftest import BUCKET
 
 
@@ -28,9 +29,9 @@ def test_the_command_asks_for_a_table_and_tells_how_many_rows_were_filled(
         yield News(Status("token", DONE, parts=2, parts_done=2, records=1204), 0)
 
     monkeypatch.setattr(lake_requests, "follow", follow)
-    fill("orders", lake=lake)
+    fill("orders", lake=lake, folder=EXAMPLE)
     assert capsys.readouterr().out == "Done: 1,204 rows were filled\n"
-    fill("orders", lake=lake, withdraw=True)
+    fill("orders", lake=lake, withdraw=True, folder=EXAMPLE)
     assert requests.listed() == []
     with pytest.raises(UserError, match="nothing to withdraw"):
-        fill("orders", lake=lake, withdraw=True)
+        fill("orders", lake=lake, withdraw=True, folder=EXAMPLE)

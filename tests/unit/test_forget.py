@@ -23,9 +23,9 @@ from headwater.commands import forget as command
 from headwater.commands import sources
 from headwater.commands.postgresql import PASSWORD_VARIABLE
 from headwater.contract.model import Contract, lake_tables
-from headwater.contract.reading import parse_contract, read_contract
-from headwater.definitions import named_queries
-from headwater.environment.expiries import IMPORTED, expiries
+from headwater.contract.reading import parse_contract, read_contract, read_contracts
+from headwater.definitions.lake_content import read_content
+from headwater.environment.expiries import expiries
 from headwater.environment.model import Bi
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
@@ -47,12 +47,12 @@ from headwater.lake.table.erasure import landing_objects
 from headwater.lake.table.erasure.keys import ErasedKeys, ErasedKeysMissing, ErasedStore, row_key
 from headwater.lake.table.erasure.landing_objects import Searched
 from headwater.lake.table.erasure.records import LandedLines, kept_records
-from headwater.order_database import absence
-from headwater.paths import CONFIG, CONTRACTS
+from headwater.lake_folder import EXAMPLE
+from headwater.postgresql import absence
 from tests.unit.conftest import BUCKET, EXISTING, write_dev
 
 ORDERS, ACCOUNTS, CUSTOMERS = (
-    read_contract(CONTRACTS / f"{name}.yaml") for name in ("orders", "accounts", "customers")
+    read_contract(EXAMPLE.contracts / f"{name}.yaml") for name in ("orders", "accounts", "customers")
 )
 HASH_KEY = b"0123456789abcdef0123456789abcdef"
 PEOPLE = parse_contract(
@@ -582,7 +582,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     for kind in (command._Rows, command._Items):
         monkeypatch.setattr(kind, "absent_until", answer)
         monkeypatch.setattr(kind, "spelled", lambda _, key: dict(key))
-    monkeypatch.setattr(sources, "connector", lambda *_: None)
+    monkeypatch.setattr(sources, "connector", lambda *_, **__: None)
     monkeypatch.setattr(sources, "dynamodb_client", lambda *_: None)
     return answers
 
@@ -590,7 +590,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
 def test_a_row_that_the_source_has_is_not_forgotten(lake: str, source: list[str | None], s3: Any) -> None:
     source.append(None)
     with pytest.raises(UserError, match=r"northwind\.customers: found the row, expected none: delete it there first"):
-        command.forget("customers", ["ALFKI"], lake=lake)
+        command.forget("customers", ["ALFKI"], lake=lake, folder=EXAMPLE)
     assert Requests(s3, lake, "customers").listed() == []
 
 
@@ -599,7 +599,7 @@ def test_the_command_asks_all_writers_and_gives_a_receipt_without_the_key(
     lake: str, source: list[str | None], s3: Any, deploy: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path, capsys: pytest.CaptureFixture[str], last: list[str | None],
 ) -> None:  # fmt: skip
-    settings = read_environment("prod", CONFIG)
+    settings = read_environment("prod", EXAMPLE.config)
     monkeypatch.setenv("MOTO_ACCOUNT_ID", str(settings.account))
     deploy("prod", lake)
     source += [until(), *last]
@@ -622,7 +622,9 @@ def test_the_command_asks_all_writers_and_gives_a_receipt_without_the_key(
         yield News(Status(token, DONE, told={"key": "a hash", **searched}), 0)
 
     monkeypatch.setattr(lake_requests, "follow", follow)
-    command.forget("customers", ["customer_id=ALFKI"], environment="prod", receipt=tmp_path / "receipt.json")
+    command.forget(
+        "customers", ["customer_id=ALFKI"], environment="prod", receipt=tmp_path / "receipt.json", folder=EXAMPLE
+    )
     written = json.loads((tmp_path / "receipt.json").read_text())
     printed = capsys.readouterr()
     assert len(followed) == 2
@@ -673,7 +675,7 @@ def test_a_request_can_be_taken_back_and_tells_its_key_nowhere_then(
     for table in tables:
         for key in ("ALFKI", "OTHER"):
             ask(Requests(s3, versioned_lake, table), Forgotten({"customer_id": key}, until()))
-    command.forget("customers", ["ALFKI"], lake=versioned_lake, withdraw=True)
+    command.forget("customers", ["ALFKI"], lake=versioned_lake, withdraw=True, folder=EXAMPLE)
     assert "Withdrawn, of customers and customers_changes" in capsys.readouterr().out
     for table in tables:
         requests = Requests(s3, versioned_lake, table)
@@ -683,7 +685,7 @@ def test_a_request_can_be_taken_back_and_tells_its_key_nowhere_then(
         assert other.details["key"] == {"customer_id": "OTHER"}
         assert len(versions(s3, f"{versioned_lake.removeprefix(f's3://{VERSIONED}/')}/_requests/{table}/")) == 1
     with pytest.raises(UserError, match="no such key is to be forgotten: there is nothing to withdraw"):
-        command.forget("customers", ["ALFKI"], lake=versioned_lake, withdraw=True)
+        command.forget("customers", ["ALFKI"], lake=versioned_lake, withdraw=True, folder=EXAMPLE)
 
 
 def test_a_dry_run_asks_for_nothing(
@@ -691,7 +693,7 @@ def test_a_dry_run_asks_for_nothing(
 ) -> None:
     source.append(until())
     s3.put_object(Bucket=BUCKET, Key=f"{lake.removeprefix(f's3://{BUCKET}/')}/customers/file", Body=b"")
-    command.forget("customers", ["ALFKI"], lake=lake, dry_run=True)
+    command.forget("customers", ["ALFKI"], lake=lake, dry_run=True, folder=EXAMPLE)
     printed = capsys.readouterr().out
     assert "Nothing was done" in printed
     assert f"{lake}/customers/: 1 objects" in printed
@@ -705,7 +707,7 @@ def test_the_files_of_a_history_that_was_ended_are_to_be_deleted_first(
     source.append(until())
     s3.put_object(Bucket=BUCKET, Key=f"{lake.removeprefix(f's3://{BUCKET}/')}/orders_changes/file", Body=b"")
     with pytest.raises(UserError, match=r"/orders_changes/: found files of a history that was ended, expected none"):
-        command.forget("orders", ["17"], lake=lake)
+        command.forget("orders", ["17"], lake=lake, folder=EXAMPLE)
     assert Requests(s3, lake, "orders").listed() == []
 
 
@@ -723,11 +725,11 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
         s3.put_object(Bucket=VERSIONED, Key=f"{theirs.removeprefix(f's3://{VERSIONED}/')}/replaced", Body=body)
     source += [order_at_moment(1, 10**15)] * 9
     with pytest.raises(UserError, match=r"found an export or a copy, expected none: .* --delete-exports"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake)
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, folder=EXAMPLE)
     requests = Requests(s3, versioned_lake, "accounts")
     requests.ask(f"backfill/{ours.rpartition('/')[2]}", {"export": ours})
     with pytest.raises(UserError, match="found a backfill that is not finished"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, delete_exports=True)
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, delete_exports=True, folder=EXAMPLE)
     requests.delete(f"backfill/{ours.rpartition('/')[2]}")
     asked = []
 
@@ -737,7 +739,7 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
 
     monkeypatch.setattr(lake_requests, "follow", follow)
     with pytest.raises(UserError, match="nobody answers"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, delete_exports=True)
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, delete_exports=True, folder=EXAMPLE)
     assert len(asked) == 1
     assert versions(s3, ours.removeprefix(f"s3://{VERSIONED}/")) == []
     assert versions(s3, exports.removeprefix(f"s3://{VERSIONED}/")).count("replaced") == 2, (
@@ -747,34 +749,35 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
     begun = f"{exports}/AWSDynamoDB/01769860800000-00000000"
     s3.put_object(Bucket=VERSIONED, Key=f"{begun.removeprefix(f's3://{VERSIONED}/')}/_started", Body=b"")
     with pytest.raises(UserError, match="found an export that is not complete, expected none"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, delete_exports=True)
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, delete_exports=True, folder=EXAMPLE)
 
 
 @pytest.mark.parametrize("name", ["dev", "stage", "prod", "local"])
 def test_every_environment_says_what_expires_elsewhere(name: str) -> None:
-    settings = read_environment(name, CONFIG)
+    settings = read_environment(name, EXAMPLE.config)
     for contract in (CUSTOMERS, ACCOUNTS):
-        found = expiries(settings, contract)
+        found = expiries(settings, contract, in_charts=False)
         assert len(found) == 5 + settings.data.retain, "a bucket has versions where data is to stay"
         assert all(each.why for each in found)
 
 
 def test_a_stream_that_is_there_may_keep_records_as_long_as_tombstones_stay(tmp_path: Path) -> None:
     def keeps(folder: Path) -> list[dt.timedelta | None]:
-        found = expiries(read_environment("dev", folder), ACCOUNTS)
+        found = expiries(read_environment("dev", folder), ACCOUNTS, in_charts=False)
         return [each.keeps for each in found if each.place == "the Kinesis stream"]
 
     write_dev(tmp_path, EXISTING["key_value"])
-    assert (keeps(CONFIG), keeps(tmp_path)) == ([dt.timedelta(hours=24)], [dt.timedelta(days=7)])
+    assert (keeps(EXAMPLE.config), keeps(tmp_path)) == ([dt.timedelta(hours=24)], [dt.timedelta(days=7)])
 
 
 def test_an_import_of_quicksights_keeps_orders_until_its_next_refresh() -> None:
     def keeps(refresh: Literal["hourly", "daily"] | None, contract: Contract) -> list[dt.timedelta | None]:
-        settings = read_environment("dev", CONFIG)
+        settings = read_environment("dev", EXAMPLE.config)
         settings = msgspec.structs.replace(settings, bi=Bi(principal="an arn", refresh=refresh))
-        return [each.keeps for each in expiries(settings, contract) if each.place == "QuickSight's import"]
+        found = expiries(settings, contract, in_charts=content.shows(contract))
+        return [each.keeps for each in found if each.place == "QuickSight's import"]
 
-    assert named_queries.ORDERS == IMPORTED == ORDERS.table
+    content = read_content(EXAMPLE.database, EXAMPLE.queries, read_contracts(EXAMPLE.contracts))
     assert keeps("daily", ORDERS) == [dt.timedelta(days=1)]
     assert keeps("hourly", ORDERS) == [dt.timedelta(hours=1)]
     assert keeps(None, ORDERS) == keeps("daily", CUSTOMERS) == []

@@ -25,10 +25,13 @@ from headwater.lake.base.quarantine import TooManyBadRecords
 from headwater.lake.job import loop as job
 from headwater.lake.job.loop import LASTING_PAUSE, PASSING_PAUSE, CommitNext, Job, parser, running_job
 from headwater.lake.sources.decoding_ahead import DecodingAhead
-from headwater.paths import CONTRACTS, ROOT
+from headwater.lake_folder import EXAMPLE
+from headwater.paths import ROOT
 from headwater.waiting import wait_until
 
-CONTRACTS_BY_URI = {f"s3://lake/contracts/{contract.table}.json": contract for contract in read_contracts(CONTRACTS)}
+CONTRACTS_BY_URI = {
+    f"s3://lake/contracts/{contract.table}.json": contract for contract in read_contracts(EXAMPLE.contracts)
+}
 URIS = list(CONTRACTS_BY_URI)[:2]
 # A history follows its table.
 TABLES = [table.table for table in lake_tables(CONTRACTS_BY_URI[uri] for uri in URIS)]

@@ -19,12 +19,13 @@ from headwater.contract.model import History, lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.definitions.glue_table import HUDI_COLUMNS
 from headwater.errors import UserError
-from headwater.paths import CONTRACTS, ROOT
+from headwater.lake_folder import EXAMPLE
+from headwater.paths import ROOT
 from headwater.queries import LakeQueries
 from headwater.queries.isolated_duckdb import isolated_duckdb
 from headwater.verify import Lake
 
-ALL = read_contracts(CONTRACTS)
+ALL = read_contracts(EXAMPLE.contracts)
 BEGINS = dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(days=5)
 PAGES = ("query.md", "history.md")
 BLOCKS = [

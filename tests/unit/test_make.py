@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.paths import CONFIG, ROOT
+from headwater.lake_folder import EXAMPLE
+from headwater.paths import ROOT
 
 USER_ERROR = 2
 # Each target whose recipe names the environment.
@@ -21,7 +22,7 @@ TARGETS = re.findall(
 def clone(tmp_path: Path) -> Path:
     """What a fresh clone has of all that ``make`` reads before it sets up anything."""
     shutil.copy(ROOT / "Makefile", tmp_path)
-    for folder in (CONFIG, ROOT / "tools"):
+    for folder in (EXAMPLE.config, ROOT / "tools"):
         shutil.copytree(folder, tmp_path / folder.name)
     return tmp_path
 
@@ -38,7 +39,7 @@ def test_an_environment_that_is_not_there_sets_up_nothing(target: str, clone: Pa
     before = sorted(clone.rglob("*"))
     done = make(clone, "--jobs", target, "ENV=nope")
     assert (done.returncode, done.stdout) == (USER_ERROR, "")
-    expected = " ".join(sorted(path.stem for path in CONFIG.glob("*.yaml")))
+    expected = " ".join(sorted(path.stem for path in EXAMPLE.config.glob("*.yaml")))
     assert f'ENV: found "nope", expected one of: {expected} (a file in config/, without .yaml)' in done.stderr
     assert f"make {target} ENV=dev" in done.stderr
     assert sorted(clone.rglob("*")) == before
@@ -55,7 +56,7 @@ def test_an_environment_of_ones_own_is_taken(clone: Path) -> None:
     (clone / "config" / "mine.yaml").touch()
     planned = make(clone, "--dry-run", "diff", "ENV=mine")
     assert planned.returncode == 0, planned.stderr
-    assert "--context env=mine synth" in planned.stdout
+    assert "headwater diff --env mine" in planned.stdout
 
 
 def test_a_target_without_an_environment_does_not_look_at_it(clone: Path) -> None:

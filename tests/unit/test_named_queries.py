@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -14,13 +16,15 @@ from headwater.contract.reading import read_contracts
 from headwater.definitions.history_queries import history_views
 from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.definitions.published_view import athena_type, published_view
-from headwater.paths import CONTRACTS
+from headwater.definitions.saved_queries import read_saved_queries
+from headwater.lake_folder import EXAMPLE
 
 DATABASE = "headwater_dev"
-ALL = read_contracts(CONTRACTS)
+ALL = read_contracts(EXAMPLE.contracts)
 VIEWS = [view for contract in ALL for view in (published_view(contract, DATABASE), *history_views(contract, DATABASE))]
 BY_TABLE = ("rows-and-freshness", "deleted-rows", "late-rows", "fields-without-column", "keys-stored-twice")
-QUERIES = {query.name: query for query in named_queries(ALL, DATABASE)}
+SAVED = [query.named(ALL, DATABASE) for query in read_saved_queries(EXAMPLE.queries, ALL)]
+QUERIES = {query.name: query for query in [*named_queries(ALL, DATABASE), *SAVED]}
 
 
 def in_duckdb(sql: str) -> str:
@@ -168,8 +172,9 @@ def test_a_table_with_a_history_is_shown_as_of_yesterday(lake: duckdb.DuckDBPyCo
     assert "Oslo" in row
 
 
-def test_without_orders_nothing_asks_for_them() -> None:
-    others: list[Contract] = [contract for contract in ALL if contract.table != "orders"]
-    names = {query.name for query in named_queries(others, DATABASE)}
-    assert not names & {"revenue-by-customer", "revenue-by-month", "order-items"}
+def test_queries_of_any_contracts_know_no_table_by_its_name() -> None:
+    others: list[Contract] = [replace(contract, table=f"t_{contract.table}") for contract in ALL]
+    renamed = [query.sql for query in named_queries(others, DATABASE)]
+    assert renamed
+    assert not [sql for sql in renamed if re.search(r"\W(orders|customers|products|accounts)\W", sql)]
     assert named_queries([], DATABASE) == []

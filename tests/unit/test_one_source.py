@@ -10,18 +10,17 @@ import pytest
 from typer.testing import CliRunner
 
 from headwater.cli import app
-from headwater.commands import epoch
 from headwater.contract.model import DYNAMODB, POSTGRESQL, of_database
 from headwater.contract.reading import read_contracts
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
+from headwater.lake_folder import EXAMPLE
 from headwater.operations import connectors, key_value
 from headwater.operations.deployed import Deployed
 from headwater.operations.part_logs import Wanted, lines
-from headwater.paths import CONFIG, CONTRACTS
-from rig.commands import demo as demo_command
 from rig.demo import run as demo
 from rig.demo.sources import DemoPlan, ItemsPipeline, OrdersPipeline
+from tests.lake_folders import lake_folder
 
 TABLES = {POSTGRESQL: "customers, orders, products", DYNAMODB: "accounts"}
 PIPELINES = {POSTGRESQL: OrdersPipeline, DYNAMODB: ItemsPipeline}
@@ -30,9 +29,11 @@ PLAN = DemoPlan(None, 1, 1, 1)
 
 @pytest.fixture
 def items_alone(tmp_path: Path) -> Path:
-    """A folder of contracts of DynamoDB alone."""
-    shutil.copy(CONTRACTS / "accounts.yaml", tmp_path)
-    return tmp_path
+    """A lake folder with contracts of DynamoDB alone."""
+    contracts = tmp_path / "contracts"
+    contracts.mkdir()
+    shutil.copy(EXAMPLE.contracts / "accounts.yaml", contracts)
+    return lake_folder(tmp_path / "items", contracts).root
 
 
 def deployed(source: str) -> Deployed:
@@ -41,7 +42,9 @@ def deployed(source: str) -> Deployed:
     def client(service: str) -> None:
         raise AssertionError(f"found a client of {service}, expected none")
 
-    return Deployed(read_environment("dev", CONFIG), of_database(read_contracts(CONTRACTS), source), client)
+    return Deployed(
+        read_environment("dev", EXAMPLE.config), of_database(read_contracts(EXAMPLE.contracts), source), client
+    )
 
 
 def error_of(*arguments: str) -> str:
@@ -53,38 +56,40 @@ def error_of(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("option", "arguments"),
     [
-        ("--contracts", ["db", "create"]),
-        ("--contracts", ["db", "capture", "--database", "shop"]),
-        ("--contracts", ["replicate", "--database", "shop"]),
+        ("--folder", ["db", "create", "--database", "shop"]),
+        ("--folder", ["db", "capture", "--database", "shop"]),
+        ("--folder", ["replicate", "--database", "shop"]),
         ("--database-url", ["status", "--env", "dev", "--database-url", "postgresql://reader@db/shop"]),
     ],
 )
 def test_a_verb_of_postgresql_alone_is_refused_without_a_contract(
     items_alone: Path, option: str, arguments: list[str]
 ) -> None:
-    said = error_of(*arguments, "--contracts", str(items_alone))
+    said = error_of(*arguments, "--folder", str(items_alone))
     assert said.startswith(f"{option}: found contracts of accounts alone, expected one of PostgreSQL at least")
 
 
 def test_the_demo_loads_no_orders_without_a_contract_of_them(
-    items_alone: Path, monkeypatch: pytest.MonkeyPatch
+    items_alone: Path,
 ) -> None:
-    monkeypatch.setattr(demo_command, "CONTRACTS", items_alone)
-    assert error_of("demo", "--data", "northwind").startswith("--data: found contracts of accounts alone")
+    assert error_of("demo", "--data", "northwind", "--folder", str(items_alone)).startswith(
+        "--data: found contracts of accounts alone"
+    )
 
 
 @pytest.mark.parametrize(("source", "other"), [(POSTGRESQL, DYNAMODB), (DYNAMODB, POSTGRESQL)])
-def test_no_epoch_is_raised_of_a_source_without_contracts(
-    source: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for contract in of_database(read_contracts(CONTRACTS), other):
-        shutil.copy(CONTRACTS / f"{contract.table}.yaml", tmp_path)
+def test_no_epoch_is_raised_of_a_source_without_contracts(source: str, other: str, tmp_path: Path) -> None:
+    contracts = tmp_path / "contracts"
+    contracts.mkdir()
+    for contract in of_database(read_contracts(EXAMPLE.contracts), other):
+        shutil.copy(EXAMPLE.contracts / f"{contract.table}.yaml", contracts)
     config = tmp_path / "config"
-    shutil.copytree(CONFIG, config)
-    monkeypatch.setattr(epoch, "CONTRACTS", tmp_path)
-    monkeypatch.setattr(epoch, "CONFIG", config)
-    assert f"SOURCE: found contracts of {TABLES[other]} alone" in error_of("epoch", "--env", "dev", source)
-    assert (config / "dev.yaml").read_text() == (CONFIG / "dev.yaml").read_text()
+    shutil.copytree(EXAMPLE.config, config)
+    folder = lake_folder(tmp_path / "lake", contracts, config)
+    assert f"SOURCE: found contracts of {TABLES[other]} alone" in error_of(
+        "epoch", "--env", "dev", source, "--folder", str(folder.root)
+    )
+    assert (config / "dev.yaml").read_text() == (EXAMPLE.config / "dev.yaml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,7 @@ def test_status_measures_no_part_that_no_contract_has(source: str, unasked: obje
 
 @pytest.mark.parametrize("source", [POSTGRESQL, DYNAMODB])
 def test_the_demo_has_the_pipelines_of_its_contracts_alone(source: str, tmp_path: Path) -> None:
-    contracts = of_database(read_contracts(CONTRACTS), source)
+    contracts = of_database(read_contracts(EXAMPLE.contracts), source)
     with ExitStack() as opened:
         _, sources = demo._open(opened, tmp_path, contracts, PLAN)
     assert [type(each) for each in sources] == [PIPELINES[source]]
@@ -115,6 +120,6 @@ def test_the_demo_has_the_pipelines_of_its_contracts_alone(source: str, tmp_path
 
 def test_the_demo_of_both_sources_has_one_lake(tmp_path: Path) -> None:
     with ExitStack() as opened:
-        aws_api, sources = demo._open(opened, tmp_path, read_contracts(CONTRACTS), PLAN)
+        aws_api, sources = demo._open(opened, tmp_path, read_contracts(EXAMPLE.contracts), PLAN)
     assert [type(each) for each in sources] == [OrdersPipeline, ItemsPipeline]
     assert all(each.aws is aws_api for each in sources if isinstance(each, OrdersPipeline | ItemsPipeline))

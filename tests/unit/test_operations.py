@@ -18,11 +18,12 @@ from botocore.exceptions import ClientError
 from headwater.contract.model import POSTGRESQL, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import topic
-from headwater.definitions.order_database import published_tables
+from headwater.definitions.source_database import published_tables
 from headwater.environment.rules import read_environment
 from headwater.lake.base.command_lines import CommandLines
 from headwater.lake.base.progress import NOTED_AS, Progress
 from headwater.lake.base.quarantine import BadEntry, Quarantine
+from headwater.lake_folder import EXAMPLE
 from headwater.operations import connectors, database, kafka, key_value, tables, writers
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric
@@ -30,12 +31,11 @@ from headwater.operations.observation import observe, speaks_of_the_part
 from headwater.operations.part_logs import Wanted
 from headwater.operations.state import UNASKED, WELL, WRONG, Alarm, Part, Problem, State
 from headwater.operations.timeline import last_commit
-from headwater.paths import CONFIG, CONTRACTS
 from tests.command_line import understood
 from tests.unit.conftest import BUCKET, EXISTING, write_dev
 
 MIB = 1 << 20
-RELATIONAL = of_database(read_contracts(CONTRACTS), POSTGRESQL)
+RELATIONAL = of_database(read_contracts(EXAMPLE.contracts), POSTGRESQL)
 TABLES = published_tables(RELATIONAL)
 SLOT = {
     "active": True,
@@ -45,7 +45,7 @@ SLOT = {
     "left_bytes": None,
     "position": "0/1",
 }
-AS_OWNER = "--host HOST --user headwater_owner"
+DEPLOY = "headwater deploy --env dev"
 _folders = itertools.count()
 
 
@@ -121,8 +121,8 @@ def test_an_existing_database_is_captured_again_where_a_table_is_not_published(t
     (problem,) = database.observe(asked, lambda _: json.dumps({**ANSWER, "published": TABLES[1:]})).problems
     command, rest = problem.next.split(", with the secret's password in HEADWATER_CDC_PASSWORD; ")
     at = "--host rental.example.com --port 5433 --database rental"
-    assert command == f"headwater db capture {at} --user OWNER --contracts contracts"
-    assert rest.startswith("then make deploy ENV=dev")
+    assert command == f"headwater db capture {at} --user OWNER"
+    assert rest.startswith("then headwater deploy --env dev")
     assert asked.commands.resync("orders") == "headwater resync orders --env dev"
     assert asked.commands.backfill("orders") == "headwater backfill --table orders --env dev"
     assert asked.commands.verify("--repair") == "headwater verify --env dev --repair"
@@ -225,9 +225,9 @@ class Answers:
 
 
 def deployed(**answers: Any) -> Deployed:
-    environment = read_environment("dev", CONFIG)
+    environment = read_environment("dev", EXAMPLE.config)
     identity = {"Account": "111111111111", "ResponseMetadata": {"HTTPHeaders": {}}}
-    return Deployed(environment, read_contracts(CONTRACTS), Answers(get_caller_identity=identity, **answers))
+    return Deployed(environment, read_contracts(EXAMPLE.contracts), Answers(get_caller_identity=identity, **answers))
 
 
 def refused(code: str) -> ClientError:
@@ -293,7 +293,7 @@ def test_a_source_that_cannot_be_asked_is_told_of_by_its_connector() -> None:
         "gone-table",
         "northwind.customers, northwind.products",
     )
-    assert f"headwater resync customers products --env dev {AS_OWNER}" in problem.next
+    assert "headwater resync customers products --env dev" in problem.next
     assert connector_parts("RUNNING", (1.0, 0.0), line.format("northwind.products"))[0].state == WELL
 
 
@@ -375,8 +375,10 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
             "StreamDescriptionSummary": {"RetentionPeriodHours": 24, "StreamStatus": "ACTIVE", "OpenShardCount": 1}
         },
     )
-    contracts = read_contracts(CONTRACTS)
-    asked = Deployed(read_environment("dev", CONFIG), contracts, lambda service: s3 if service == "s3" else answers)
+    contracts = read_contracts(EXAMPLE.contracts)
+    asked = Deployed(
+        read_environment("dev", EXAMPLE.config), contracts, lambda service: s3 if service == "s3" else answers
+    )
     accounts, orders = (next(each for each in contracts if each.table == name) for name in ("accounts", "orders"))
     Quarantine(s3, f"{lake}/_quarantine", "orders").store("t-0-1", [BadEntry("price", {}, 1)])
     landed = f"{lake.removeprefix(f's3://{BUCKET}/')}/l/{topic(orders)}/0/{0:020}.jsonl.gz"
@@ -384,14 +386,14 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
     measurements = Measurements(NOW, {})
     writer = Part("EMR step", facts={writers.RUNS_SINCE: NOW - 3600})
     told_by: list[tuple[Part, list[str]]] = [
-        (judged(published=[]), [f"headwater resync customers orders products --env dev {AS_OWNER}"]),
+        (judged(published=[]), ["headwater resync customers orders products --env dev", DEPLOY]),
         (
             judged(published=[table for table in TABLES if table != "northwind.order_events"]),
-            [f"headwater resync orders --env dev {AS_OWNER}"],
+            ["headwater resync orders --env dev", DEPLOY],
         ),
-        (judged(published=[table for table in TABLES if table != "capture.heartbeat"]), []),
-        (judged(published=TABLES[1:], present=TABLES[1:]), [f"headwater resync customers --env dev {AS_OWNER}"]),
-        (judged(misidentified=["northwind.a"]), ["headwater contract check --env dev --live --host HOST"]),
+        (judged(published=[table for table in TABLES if table != "capture.heartbeat"]), [DEPLOY]),
+        (judged(published=TABLES[1:], present=TABLES[1:]), ["headwater resync customers --env dev"]),
+        (judged(misidentified=["northwind.a"]), ["headwater contract check --env dev --live"]),
         (judged({"wal_status": "lost"}), ["headwater epoch --env dev postgresql"]),
         (kafka.observe(asked), ["headwater logs brokers --env dev"]),
         (connector_parts("FAILED", (0.0, 1.0))[0], ["headwater logs source --env dev"]),
@@ -399,7 +401,7 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
         (writers.observe_job(asked, asked.job_name(accounts)), ["headwater logs job --env dev --errors"]),
         (
             key_value.observe(asked, measurements, accounts),
-            ["headwater resync accounts --env dev", "headwater verify --env dev --watch --once --host HOST"],
+            ["headwater resync accounts --env dev", "headwater verify --env dev --watch --once"],
         ),
         (
             tables.observe(asked, measurements, accounts, writer, None),
@@ -472,7 +474,7 @@ def observed_table(s3: Any, kept: bytes | None) -> Part:
     lake = f"s3://{BUCKET}/operations-{next(_folders)}"
     outputs = [{"OutputKey": name, "OutputValue": f"{lake}/{name}"} for name in ("LakeUri", "LandingUri")]
     others = Answers(describe_stacks={"Stacks": [{"Outputs": outputs}]})
-    environment, contracts = read_environment("dev", CONFIG), read_contracts(CONTRACTS)
+    environment, contracts = read_environment("dev", EXAMPLE.config), read_contracts(EXAMPLE.contracts)
     asked = Deployed(environment, contracts, lambda service: s3 if service == "s3" else others)
     if kept is not None:
         commit(s3, f"{asked.lake.removeprefix(f's3://{BUCKET}/')}/_verify/orders.json", kept)
@@ -481,7 +483,7 @@ def observed_table(s3: Any, kept: bytes | None) -> Part:
 
 
 def test_a_table_that_waits_for_its_sources_rows_says_by_which_command_they_come(s3: Any) -> None:
-    environment, contracts = read_environment("dev", CONFIG), read_contracts(CONTRACTS)
+    environment, contracts = read_environment("dev", EXAMPLE.config), read_contracts(EXAMPLE.contracts)
     connect = msgspec.structs.replace(environment.postgresql.connect, snapshot_mode="no_data")
     lake = f"s3://{BUCKET}/operations-{next(_folders)}"
     outputs = [{"OutputKey": name, "OutputValue": f"{lake}/{name}"} for name in ("LakeUri", "LandingUri")]
@@ -492,14 +494,14 @@ def test_a_table_that_waits_for_its_sources_rows_says_by_which_command_they_come
         for table in asked.tables:
             part = tables.observe(asked, Measurements(NOW, {}), table, Part(writers.STEP), None)
             waiting[each.postgresql.connect.snapshot_mode, table.table] = [problem.next for problem in part.problems]
-    advice = {name: f"headwater backfill --table {name} --env dev {AS_OWNER}" for name in ("customers", "orders")}
+    advice = {name: f"headwater backfill --table {name} --env dev" for name in ("customers", "orders")}
     assert waiting["no_data", "orders"] == [advice["orders"]]
     assert waiting["no_data", "customers_changes"] == waiting["no_data", "customers"] == [advice["customers"]]
     assert waiting["no_data", "accounts"] == waiting["initial", "orders"] == []
 
 
 def test_a_table_says_which_way_has_lost_attributes(s3: Any) -> None:
-    environment, contracts = read_environment("dev", CONFIG), read_contracts(CONTRACTS)
+    environment, contracts = read_environment("dev", EXAMPLE.config), read_contracts(EXAMPLE.contracts)
     (accounts,) = [replace(each, exclude=(("users", "ssn"),)) for each in contracts if each.table == "accounts"]
     lake = f"s3://{BUCKET}/operations-{next(_folders)}"
     outputs = [{"OutputKey": name, "OutputValue": f"{lake}/{name}"} for name in ("LakeUri", "LandingUri")]

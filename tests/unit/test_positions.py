@@ -19,7 +19,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from headwater.commands import environments, lakes
+from headwater.commands import lakes
 from headwater.commands.lakes import DeployedLake
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
 from headwater.contract.reading import read_contracts
@@ -27,6 +27,7 @@ from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.lake.base.progress import NOTED_AS, Progress
 from headwater.lake.sources.kinesis import NOTHING_READ, READ_TO_END, ShardGone
+from headwater.lake_folder import EXAMPLE, LakeFolder
 from headwater.operations import connectors, deployed, key_value
 from headwater.operations.deployed import Deployed
 from headwater.operations.positions import (
@@ -41,8 +42,8 @@ from headwater.operations.positions import (
     StreamedPosition,
     UnreadRecords,
 )
-from headwater.paths import CONFIG, CONTRACTS
 from headwater.verify.watch import Reached
+from headwater.yaml_files import set_value
 from tests.kinesis_api import Kinesis
 from tests.unit.conftest import BUCKET
 
@@ -573,7 +574,7 @@ class Account:
         return {"Stacks": [{"Outputs": outputs}]}
 
     def deployed(self) -> Deployed:
-        return Deployed(read_environment("dev", CONFIG), read_contracts(CONTRACTS), self.make)
+        return Deployed(read_environment("dev", EXAMPLE.config), read_contracts(EXAMPLE.contracts), self.make)
 
     def measure(self, namespace: str, name: str, at: float, value: float, **dimensions: str) -> None:
         spelled = [{"Name": key.replace("_", " "), "Value": text} for key, text in dimensions.items()]
@@ -606,7 +607,9 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
 
 
 def contract_of(database: str, table: str) -> Contract:
-    (found,) = [each for each in read_contracts(CONTRACTS) if (each.source.database, each.table) == (database, table)]
+    (found,) = [
+        each for each in read_contracts(EXAMPLE.contracts) if (each.source.database, each.table) == (database, table)
+    ]
     return found
 
 
@@ -623,9 +626,9 @@ def test_an_environments_clock_is_awss_without_being_asked_for_anything_else(acc
 
 
 def test_no_clock_is_told_in_another_account(account: Account, tmp_path: Path) -> None:
-    text = (CONFIG / "dev.yaml").read_text("utf-8").replace("account: null", 'account: "222222222222"', 1)
-    (tmp_path / "dev.yaml").write_text(text, "utf-8")
-    elsewhere = Deployed(read_environment("dev", tmp_path), read_contracts(CONTRACTS), account.make)
+    text = (EXAMPLE.config / "dev.yaml").read_text("utf-8")
+    (tmp_path / "dev.yaml").write_text(set_value(text, ["account"], '"222222222222"'), "utf-8")
+    elsewhere = Deployed(read_environment("dev", tmp_path), read_contracts(EXAMPLE.contracts), account.make)
     with pytest.raises(UserError, match="found the account 111111111111, expected 222222222222"):
         elsewhere.now()
 
@@ -657,7 +660,7 @@ def test_cloudwatch_is_asked_for_the_age_of_what_dynamodb_has_to_copy(account: A
 def test_a_table_of_an_environment_is_reached_by_its_sinks_lag(account: Account) -> None:
     account.land("landing", 0, 0, 10)
     account.commit("customers", {f"{TOPIC}/0": 10})
-    reached = DeployedLake(account.deployed()).position(CUSTOMERS, confirming)()
+    reached = DeployedLake(account.deployed(), EXAMPLE).position(CUSTOMERS, confirming)()
     account.clock.now += 1
     assert not reached()
     began = account.clock.now - 1
@@ -679,7 +682,7 @@ def test_a_table_of_dynamodb_is_reached_when_a_commit_has_what_its_stream_had(ac
     known = account.deployed()
     calls = known.client("kinesis").meta.events
     calls.register("before-call.kinesis.GetShardIterator", lambda params, **_: begun.append(params["body"]))
-    take = DeployedLake(known).position(ACCOUNTS, confirming)
+    take = DeployedLake(known, EXAMPLE).position(ACCOUNTS, confirming)
 
     def taken() -> Reached:
         """A position, some minutes after which all was in the stream."""
@@ -703,14 +706,11 @@ def test_a_table_of_dynamodb_is_reached_when_a_commit_has_what_its_stream_had(ac
     assert begun == []
 
 
-def test_each_position_is_of_the_environment_as_it_is_then(
-    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(CONFIG, tmp_path / "config")
-    monkeypatch.setattr(environments, "CONFIG", tmp_path / "config")
+def test_each_position_is_of_the_environment_as_it_is_then(account: Account, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE.config, tmp_path / "config")
     account.land("landing", 0, 0, 10)
     account.commit("customers", {f"{TOPIC}/0": 10})
-    take = DeployedLake(account.deployed()).position(CUSTOMERS, confirming)
+    take = DeployedLake(account.deployed(), LakeFolder(tmp_path)).position(CUSTOMERS, confirming)
 
     def tried(*lags: float) -> list[bool]:
         """Whether a position is reached in each of the minutes after it that have these lags."""
@@ -732,7 +732,7 @@ def test_each_position_is_of_the_environment_as_it_is_then(
     assert tried(0, 0) == [False, True]
     # A lag says nothing of a partition of which nothing has landed.
     path = tmp_path / "config" / "dev.yaml"
-    path.write_text(path.read_text("utf-8").replace("partitions: 1", "partitions: 2"), "utf-8")
+    path.write_text(set_value(path.read_text("utf-8"), ("stream", "partitions"), "2"), "utf-8")
     reached = take()
     reached()
     account.lag(account.clock.now + 61, 3)
@@ -754,7 +754,7 @@ def test_a_named_lake_is_reached_after_the_time_that_its_sink_takes(
 
     def taken(seconds: float | None) -> Reached:
         place = lakes.of_option(
-            "", CONTRACTS, f"{folder}/lake", "", "", landing=f"{folder}/landing", sink_seconds=seconds
+            "", EXAMPLE, f"{folder}/lake", "", "", landing=f"{folder}/landing", sink_seconds=seconds
         )
         return place.position(CUSTOMERS, confirming)()
 
@@ -767,4 +767,4 @@ def test_a_named_lake_is_reached_after_the_time_that_its_sink_takes(
 
 def test_how_long_a_sink_takes_is_not_said_of_an_environment() -> None:
     with pytest.raises(UserError, match="--env: found --sink-seconds, too"):
-        lakes.of_option("dev", CONTRACTS, "", "", "", sink_seconds=0.0)
+        lakes.of_option("dev", EXAMPLE, "", "", "", sink_seconds=0.0)

@@ -6,7 +6,7 @@ from headwater.contract.model import DYNAMODB, Contract
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.contract.types import parse_type
 from headwater.definitions.published_view import athena_type, published_columns, published_view_sql
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 
 CONTRACT_TEXT = """
 table: things
@@ -43,12 +43,12 @@ def test_the_view_has_the_contracts_columns_the_source_time_the_rest_and_what_do
 
 
 def test_the_view_leaves_out_who_deleted_a_row() -> None:
-    accounts = next(contract for contract in read_contracts(CONTRACTS) if contract.source.database == DYNAMODB)
+    accounts = next(contract for contract in read_contracts(EXAMPLE.contracts) if contract.source.database == DYNAMODB)
     assert "_deleted_by" in dict(accounts.lake_columns())
     assert "_deleted_by" not in dict(published_columns(accounts))
 
 
-@pytest.mark.parametrize("contract", read_contracts(CONTRACTS), ids=lambda contract: contract.table)
+@pytest.mark.parametrize("contract", read_contracts(EXAMPLE.contracts), ids=lambda contract: contract.table)
 def test_the_projects_views_parse_as_athenas_sql(contract: Contract) -> None:
     parsed = sqlglot.parse_one(published_view_sql(contract, "headwater_dev"), read="athena")
     assert isinstance(parsed, sqlglot.exp.Select)

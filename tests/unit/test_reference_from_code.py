@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 from headwater import commands
+from headwater.environment.defaults import leaves
+from headwater.environment.model import names
+from headwater.environment.rules import read_environment
+from headwater.lake_folder import EXAMPLE
 from headwater.paths import ROOT
-from rig.documentation import command_line, python_api
+from rig.documentation import command_line, environment_fields, python_api
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +30,22 @@ def test_the_page_of_the_python_api_is_up_to_date(python_page: str) -> None:
 
 def test_the_page_of_the_command_line_is_up_to_date(command_page: str) -> None:
     assert command_line.PAGE.read_text() == command_page, f"{command_line.PAGE} is stale: run `make reference`"
+
+
+def test_the_page_of_an_environments_fields_is_up_to_date() -> None:
+    path = environment_fields.PAGE
+    assert path.read_text() == environment_fields.page(), f"{path} is stale: run `make reference`"
+
+
+def test_the_page_names_each_field_of_every_environment() -> None:
+    named = set(re.findall(r"^\| `([^`]+)`", environment_fields.PAGE.read_text(), re.MULTILINE))
+    shipped = {
+        field
+        for name in names(EXAMPLE.config)
+        for field, _ in leaves(read_environment(name, EXAMPLE.config).document())
+    }
+    assert len(shipped) > 70
+    assert shipped - named == set()
 
 
 def test_everything_on_the_page_of_the_python_api_has_a_docstring(python_page: str) -> None:

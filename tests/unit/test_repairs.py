@@ -12,13 +12,13 @@ from headwater.commands import repairs
 from headwater.commands.lakes import NamedLake
 from headwater.commands.repairs import ItemRepairs, RowRepairs
 from headwater.contract.reading import read_contract
-from headwater.order_database import conditions
-from headwater.order_database.conditions import Condition
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
+from headwater.postgresql import conditions
+from headwater.postgresql.conditions import Condition
 from headwater.verify.watch import Difference
 
-CUSTOMERS = read_contract(CONTRACTS / "customers.yaml")
-ACCOUNTS = read_contract(CONTRACTS / "accounts.yaml")
+CUSTOMERS = read_contract(EXAMPLE.contracts / "customers.yaml")
+ACCOUNTS = read_contract(EXAMPLE.contracts / "accounts.yaml")
 
 
 def different(*asked: Any, kind: str = "different") -> list[Difference]:

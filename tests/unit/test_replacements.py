@@ -201,7 +201,7 @@ def test_one_entry_agrees_to_the_loss_of_a_whole_stack(specification: Specificat
     before = {"key-value": {"Resources": RESOURCES}}
     lost = replacements.losses("dev", before, {}, specification)
     file = tmp_path / "acknowledged.yaml"
-    file.write_text(replacements.how_to_allow(lost).partition("\n")[2])
+    file.write_text(replacements.how_to_allow(lost, file).partition("\n")[2])
     (entry,) = entries = replacements.read_acknowledged(file)
     assert (entry.stack, entry.resource) == ("key-value", "*")
     assert replacements.unacknowledged(lost, entries) == []

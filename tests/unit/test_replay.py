@@ -28,10 +28,10 @@ from headwater.lake.requests.protocol import DONE, REFUSED, RUNNING, News, Reque
 from headwater.lake.requests.replay import RecordsToReplay
 from headwater.lake.requests.replay_requests import Choice, ask, withdraw
 from headwater.lake.requests.requested_work import RequestedWork
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from tests.unit.conftest import BUCKET
 
-ORDERS, ACCOUNTS = (read_contract(CONTRACTS / f"{name}.yaml") for name in ("orders", "accounts"))
+ORDERS, ACCOUNTS = (read_contract(EXAMPLE.contracts / f"{name}.yaml") for name in ("orders", "accounts"))
 
 
 class Lake:
@@ -337,17 +337,17 @@ def landed(value: Any, offset: int = 1) -> Any:
 def test_the_list_tells_per_object_how_many_records_there_are_and_why(
     lake: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command.list_(lake=lake.uri)
+    command.list_(lake=lake.uri, folder=EXAMPLE)
     assert capsys.readouterr().out == f"No bad records in {lake.uri}/_quarantine\n"
     pairs = [kept(f"price: found {value}, expected a number", landed({})) for value in ("'a'", "'b'")]
     name = lake.quarantine.store("t-0-1", [*pairs, kept("key: null", landed({}))])
     sample = lake.quarantine.store("t-0-2", pairs, refused=True)
-    command.list_(lake=lake.uri, as_json=True)
+    command.list_(lake=lake.uri, as_json=True, folder=EXAMPLE)
     listed = {entry["object"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert listed[name]["reasons"] == {"price: found …, expected a number": 2, "key: null": 1}
     assert (listed[name]["table"], listed[name]["records"], listed[name]["sample"]) == ("orders", 3, False)
     assert listed[sample]["sample"]
-    command.list_("orders", lake=lake.uri)
+    command.list_("orders", lake=lake.uri, folder=EXAMPLE)
     printed = capsys.readouterr().out
     assert "Bad records" in printed
     assert "orders" in printed
@@ -356,12 +356,12 @@ def test_the_list_tells_per_object_how_many_records_there_are_and_why(
 def test_bad_records_are_shown_with_position_key_and_content(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     name = lake.quarantine.store("t-0-1", [kept("price", landed({"op": "c", "after": {"price": 1.10}}))])
     lake.quarantine.store("t-0-2", [kept("key", landed({}, 2))])
-    command.show("orders", lake=lake.uri, reason="price")
+    command.show("orders", lake=lake.uri, reason="price", folder=EXAMPLE)
     assert capsys.readouterr().out == (
         f'{name} t.orders/0/1\n  reason: price\n  epoch: 1\n  key: {{"id": 7}}\n'
         '  content: {"op": "c", "after": {"price": "1.1"}}\n'
     )
-    command.show("orders", [name], lake=lake.uri, as_json=True)
+    command.show("orders", [name], lake=lake.uri, as_json=True, folder=EXAMPLE)
     (shown,) = json.loads(capsys.readouterr().out)
     assert (shown["object"], shown["key"], shown["position"]) == (name, {"id": 7}, "t.orders/0/1")
 
@@ -384,10 +384,10 @@ def test_every_kind_of_bad_record_can_be_read(record: Any, position: str | None,
 
 def test_objects_that_are_not_there_are_named(lake: Lake) -> None:
     with pytest.raises(UserError, match=r"_quarantine/orders/: found none of objects, expected bad records of orders"):
-        command.show("orders", lake=lake.uri)
+        command.show("orders", lake=lake.uri, folder=EXAMPLE)
     lake.quarantine.store("t-0-1", [kept("price", landed({}))])
     with pytest.raises(UserError, match=r"found none of the objects x\.jsonl\.gz"):
-        command.drop("orders", ["x.jsonl.gz"], lake=lake.uri, yes=True)
+        command.drop("orders", ["x.jsonl.gz"], lake=lake.uri, yes=True, folder=EXAMPLE)
 
 
 def test_records_are_dropped_after_a_yes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,11 +398,11 @@ def test_records_are_dropped_after_a_yes(lake: Lake, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(typer, "confirm", refuse)
     with pytest.raises(typer.Abort):
-        command.drop("orders", lake=lake.uri)
+        command.drop("orders", lake=lake.uri, folder=EXAMPLE)
     assert len(lake.names()) == 3
-    command.drop("orders", names[:1], lake=lake.uri, yes=True)
+    command.drop("orders", names[:1], lake=lake.uri, yes=True, folder=EXAMPLE)
     assert sorted(lake.names()) == sorted(names[1:])
-    command.drop("orders", lake=lake.uri, yes=True)
+    command.drop("orders", lake=lake.uri, yes=True, folder=EXAMPLE)
     assert lake.names() == ()
 
 
@@ -418,22 +418,22 @@ def test_the_replay_of_all_leaves_samples_out_and_ends_with_1_where_records_stay
         yield News(requests.status(id_), 0)
 
     monkeypatch.setattr(lake_requests, "follow", follow)
-    command.replay("orders", lake=lake.uri)
+    command.replay("orders", lake=lake.uri, folder=EXAMPLE)
     assert "Done: 1 records are in the lake, 0 stay in quarantine" in capsys.readouterr().out
     assert len(lake.names()) == 1
-    command.replay("orders", lake=lake.uri)
+    command.replay("orders", lake=lake.uri, folder=EXAMPLE)
     assert "Nothing to replay" in capsys.readouterr().out
     lake.quarantine.store("t-0-3", [kept("price", "bad")])
     with pytest.raises(typer.Exit) as ended:
-        command.replay("orders", lake=lake.uri)
+        command.replay("orders", lake=lake.uri, folder=EXAMPLE)
     assert ended.value.exit_code == 1
     ask(lake.requests, Choice(("gone",)))
-    command.replay("orders", lake=lake.uri, withdraw=True)
+    command.replay("orders", lake=lake.uri, withdraw=True, folder=EXAMPLE)
     assert "Withdrawn: 1 requests" in capsys.readouterr().out
 
 
 def test_quarantine_may_have_a_bucket_of_its_own(lake: Lake, s3: Any, capsys: pytest.CaptureFixture[str]) -> None:
     elsewhere = f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}"
     Quarantine(s3, elsewhere, "orders").store("t-0-1", [kept("price", landed({}))])
-    command.show("orders", lake=lake.uri, uri=elsewhere)
+    command.show("orders", lake=lake.uri, uri=elsewhere, folder=EXAMPLE)
     assert "price" in capsys.readouterr().out

@@ -59,7 +59,7 @@ def test_the_forms_of_issues_ask_for_what_is_needed() -> None:
 def test_the_changelog_begins_with_the_version_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     versions = re.findall(r"^## \[(\S+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert versions == [project["version"], "0.1.0"]
+    assert versions == [project["version"], "0.2.0", "0.1.0"]
 
 
 def _yaml(path: str) -> Any:

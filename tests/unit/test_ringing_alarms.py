@@ -9,10 +9,10 @@ import pytest
 
 from headwater.contract.reading import read_contracts
 from headwater.environment.rules import read_environment
+from headwater.lake_folder import EXAMPLE
 from headwater.operations import alarms
 from headwater.operations.deployed import Deployed
 from headwater.operations.state import Alarm
-from headwater.paths import CONFIG, CONTRACTS
 
 
 class CloudWatch:
@@ -39,5 +39,7 @@ class CloudWatch:
 @pytest.mark.parametrize("address", ["", "https://git.example.com/headwater/blob/main/"])
 def test_an_alarms_page_is_known_wherever_its_text_says_it_is_shown(address: str) -> None:
     text = f"WAL grows. Runbook: {address}docs/runbooks/slot-lag.md"
-    deployed = Deployed(read_environment("dev", CONFIG), read_contracts(CONTRACTS), lambda service: CloudWatch(text))
+    deployed = Deployed(
+        read_environment("dev", EXAMPLE.config), read_contracts(EXAMPLE.contracts), lambda service: CloudWatch(text)
+    )
     assert alarms.observe(deployed) == [Alarm("wal", 7.0, "WAL grows.", True, "slot-lag")]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from headwater.definitions.order_database import TABLES
 from headwater.errors import UserError
 from rig.samples import orders, orders_workload
 
@@ -24,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_same_scale_and_seed_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     orders.generate(1, 7, tmp_path)
-    for table in TABLES:
+    for table in orders.TABLES:
         assert (tmp_path / f"{table}.csv").read_bytes() == (folder / f"{table}.csv").read_bytes()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +17,12 @@ from headwater.contract.reading import from_document
 from headwater.environment import schemas
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG, CONTRACTS, ROOT
+from headwater.lake_folder import EXAMPLE
 from tests.unit.test_contract import GOOD, KEY_VALUE
 
-DOCS = ROOT / "docs"
 FILES = {
-    **dict.fromkeys(sorted(CONTRACTS.glob("*.yaml")), schemas.CONTRACT),
-    **dict.fromkeys(sorted(CONFIG.glob("*.yaml")), schemas.ENVIRONMENT),
+    **dict.fromkeys(sorted(EXAMPLE.contracts.glob("*.yaml")), schemas.CONTRACT),
+    **dict.fromkeys(sorted(EXAMPLE.config.glob("*.yaml")), schemas.ENVIRONMENT),
 }
 
 
@@ -45,7 +43,7 @@ def test_a_file_names_its_schema_and_fits_it(path: Path, schema: Path) -> None:
     text = path.read_text()
     # A contract of the reader's own may come without this line; a line that names another schema misleads an editor.
     named = re.search(r"^# yaml-language-server: \$schema=(.*)$", text, re.MULTILINE)
-    assert named[1] == f"../schemas/{schema.name}" if named else path.parent == CONTRACTS
+    assert named[1] == f"../schemas/{schema.name}" if named else path.parent == EXAMPLE.contracts
     assert list(validator(schema).iter_errors(yaml.safe_load(text))) == []
 
 
@@ -65,40 +63,13 @@ def described(parts: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
             yield f"{part}.{name}", target.get("description")
 
 
-def test_the_page_of_environments_explains_every_field() -> None:
-    parts = yaml.safe_load(schemas.ENVIRONMENT.read_text())["$defs"]
-    table = (DOCS / "reference" / "stacks.md").read_text().partition("| field | meaning |")[2].partition("\n\n")[0]
-    rows = [row.split("|", maxsplit=2)[1:] for row in table.splitlines() if row.startswith("| `")]
-    explained = {name: meaning for names, meaning in rows for name in re.findall(r"`([\w.]+)`", names)}
-    fields = set(leaves(parts, "Environment"))
-    assert len(fields) > 80
-    assert [field for field in sorted(fields) if not is_explained(field, explained)] == []
-
-
-def leaves(parts: dict[str, Any], part: str, above: str = "") -> Iterator[str]:
-    """The dotted paths of all fields that are no mappings themselves."""
-    for name, field in parts[part]["properties"].items():
-        inner = set(re.findall(r"#/\$defs/(\w+)", json.dumps(field)))
-        for target in inner:
-            yield from leaves(parts, target, f"{above}{name}.")
-        if not inner:
-            yield f"{above}{name}"
-
-
-def is_explained(field: str, explained: dict[str, str]) -> bool:
-    """Whether a field has a row, or the mapping that it is in has one which names it."""
-    mapping, _, name = field.rpartition(".")
-    named = " ".join(re.findall("`([^`]+)`", explained.get(mapping, "")))
-    return field in explained or re.search(rf"\b{name}\b", named) is not None
-
-
 def changed(document: Any, field: str, value: Any) -> Any:
     """The document with one field (``part.0.field``) changed, or without it where the value is ``...``."""
     document = copy.deepcopy(document)
     *parts, last = (int(part) if part.isdigit() else part for part in field.split("."))
     target = document
     for part in parts:
-        target = target[part]
+        target = target.setdefault(part, {}) if isinstance(target, dict) else target[part]
     if value is ...:
         del target[last]
     else:
@@ -132,11 +103,16 @@ def changed(document: Any, field: str, value: Any) -> Any:
         ("monitoring.emails", ["me"]),
         ("monitoring.runbooks", "docs"),
         ("bi", {"principal": "me"}),
-        ("stream.broker_type", ...),
+        ("size", "huge"),
+        ("region", ...),
+        ("lake", ...),
+        ("lake.format", ...),
+        ("lake.format", 2),
+        ("database", {"kind": "existing"}),
     ],
 )
 def test_the_schema_of_environments_refuses_what_reading_refuses(tmp_path: Path, field: str, value: Any) -> None:
-    document = changed(yaml.safe_load((CONFIG / "dev.yaml").read_text()), field, value)
+    document = changed(yaml.safe_load((EXAMPLE.config / "dev.yaml").read_text()), field, value)
     (tmp_path / "dev.yaml").write_text(yaml.safe_dump(document))
     assert not validator(schemas.ENVIRONMENT).is_valid(document)
     with pytest.raises(UserError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.order_database.trust_advice import trust_advice
+from headwater.postgresql.trust_advice import trust_advice
 
 FAILED = 'connection failed: connection to server at "10.0.0.7", port 5432 failed: '
 UNENCRYPTED = 'FATAL:  no pg_hba.conf entry for host "10.0.0.8", user "u", database "rental", no encryption'

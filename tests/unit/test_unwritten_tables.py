@@ -20,14 +20,14 @@ from headwater.definitions.connectors import topic
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.lake.base.progress import NOTED_AS, Progress
+from headwater.lake_folder import EXAMPLE
 from headwater.operations.deployed import Deployed
-from headwater.paths import CONFIG, CONTRACTS
 from tests.unit.conftest import BUCKET
 from tests.unit.test_operations import ANSWER, SINK, SOURCE, STEP, Answers, refused
 
 MADE = dt.datetime(2026, 11, 27, 1, 48, tzinfo=dt.UTC)
 # Each with a history.
-CONTRACTS_HERE = [replace(contract, history=History(30)) for contract in read_contracts(CONTRACTS)]
+CONTRACTS_HERE = [replace(contract, history=History(30)) for contract in read_contracts(EXAMPLE.contracts)]
 TABLES = [table.table for table in lake_tables(CONTRACTS_HERE)]
 _folders = itertools.count()
 
@@ -106,9 +106,11 @@ class Environment:
 
     def status(self, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
         asked = Deployed(
-            read_environment("dev", CONFIG), CONTRACTS_HERE, lambda name: self.s3 if name == "s3" else self.answers
+            read_environment("dev", EXAMPLE.config),
+            CONTRACTS_HERE,
+            lambda name: self.s3 if name == "s3" else self.answers,
         )
-        monkeypatch.setattr(environments, "deployed", lambda name, contracts: asked)
+        monkeypatch.setattr(environments, "deployed", lambda name, folder: asked)
         monkeypatch.setattr(status, "through_data_api", lambda deployed: self.query)
         arguments = ["status", "--env", "dev", *options]
         return CliRunner(env={"COLUMNS": "250"}).invoke(app, arguments, catch_exceptions=False)

@@ -21,7 +21,7 @@ from headwater.contract.reading import from_document, read_contract
 from headwater.contract.types import Type
 from headwater.errors import UserError
 from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder
-from headwater.paths import CONTRACTS
+from headwater.lake_folder import EXAMPLE
 from headwater.verify import DynamoDbSource, Lake, TableComparison, compare, verify_tables
 from headwater.verify.bunches import Pace
 from headwater.verify.dynamodb_source import DynamoDbTable
@@ -699,7 +699,7 @@ def exported(value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def contract() -> Contract:
-    return read_contract(CONTRACTS / "accounts.yaml")
+    return read_contract(EXAMPLE.contracts / "accounts.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from headwater.commands.sbom import SBOM
 from headwater.environment import model as environment
+from headwater.lake_folder import EXAMPLE
 from headwater.packaging.sbom import LICENCES
-from headwater.paths import CONFIG, ROOT
+from headwater.paths import ROOT
 from headwater.review.comment import marker, render
 from tests.command_line import understood
 
@@ -155,7 +155,7 @@ def test_what_ships_is_looked_up_every_night_and_when_a_lock_changes(supply_chai
     [installed] = [line for line in runs if line.startswith("go install ")]
     assert re.fullmatch(r".*/osv-scanner@v\d+\.\d+\.\d+", installed)
     options = dict(re.findall(r"--(\w+)=(\S+)", runs[-1]))
-    assert ROOT / options["lockfile"] == SBOM
+    assert ROOT / options["lockfile"] == EXAMPLE.build / "sbom.cdx.json"
     assert ROOT / options["config"] == ACCEPTED
     # A finding ends the scanner, and with it the job.
     assert not any("continue-on-error" in step for _, step in _steps(supply_chain))
@@ -170,9 +170,9 @@ def test_a_vulnerability_is_accepted_with_a_reason_and_until_a_day() -> None:
 
 def test_every_environment_is_synthesized_and_compared(workflow: dict[str, Any]) -> None:
     review = workflow["jobs"]["review"]
-    assert sorted(review["strategy"]["matrix"]["environment"]) == environment.on_aws(CONFIG)
+    assert sorted(review["strategy"]["matrix"]["environment"]) == environment.on_aws(EXAMPLE.config)
     commands = "\n".join(step.get("run", "") for step in review["steps"])
-    for command in ("make synth", *(f"headwater {verb}" for verb in ("dev review diff", "dev review gate", "cost"))):
+    for command in (f"headwater {verb}" for verb in ("dev review diff", "dev review gate", "cost")):
         assert command in commands
     [upload] = [step for step in review["steps"] if "upload-artifact" in step.get("uses", "")]
     assert upload["with"] == {"name": "review-${{ matrix.environment }}", "path": f"{review['env']['REVIEW']}/"}
@@ -181,7 +181,7 @@ def test_every_environment_is_synthesized_and_compared(workflow: dict[str, Any])
 def test_every_target_and_every_command_exists(workflow: dict[str, Any]) -> None:
     runs = "\n".join(step.get("run", "") for _, step in _steps(workflow))
     made = {word for line in re.findall(r"^make (.*)$", runs, re.MULTILINE) for word in line.split() if "=" not in word}
-    assert {"setup", "assets", "synth", "test", "rest"} <= made <= _targets()
+    assert {"setup", "assets", "test", "rest"} <= made <= _targets()
     lines = re.findall(r"bin/headwater (.*?)(?: *[>&].*)?$", runs.replace("\\\n", " "), re.MULTILINE)
     assert lines
     for line in lines:
@@ -202,12 +202,9 @@ def test_no_option_of_a_target_is_set_before_anybody_gives_it() -> None:
     assert options & set(re.findall(r"^([A-Z]+) :?=", makefile, re.MULTILINE)) == {"ENV"}
 
 
-@pytest.mark.parametrize("base", ["reviewed/baselines", "tests/synth/baselines"])
-def test_baselines_are_found_where_the_base_branch_has_them(
-    workflow: dict[str, Any], base: str, tmp_path: Path
-) -> None:
+def test_baselines_are_found_where_the_base_branch_has_them(workflow: dict[str, Any], tmp_path: Path) -> None:
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(tmp_path)]
-    template = tmp_path / base / "dev" / "lake.yaml"
+    template = tmp_path / "reviewed" / "baselines" / "dev" / "lake.yaml"
     template.parent.mkdir(parents=True)
     template.write_text("Resources: {}\n")
     for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "base"]):
@@ -231,13 +228,14 @@ def test_each_environment_has_a_comment_prod_first_which_is_edited_when_there_is
     for name in ("dev", "stage", "prod"):
         folder = tmp_path / f"review-{name}"
         folder.mkdir()
-        (folder / "comment.md").write_text(render(name, [], "https://example.org/run"))
+        (folder / "comment.md").write_text(render("example", name, [], "https://example.org/run"))
     (tmp_path / "review-stage" / "comment.md").write_text("")  # its job ended before it was written
     # A `gh` that knows the comment of dev, and notes every call.
     gh = tmp_path / "bin" / "gh"
     gh.parent.mkdir()
     gh.write_text(
-        '#!/bin/sh\necho "$@" >> calls.txt\ncase "$*" in *--paginate*"review: dev -->"*) printf "7\\n8\\n" ;; esac\n'
+        '#!/bin/sh\necho "$@" >> calls.txt\n'
+        'case "$*" in *--paginate*"review: example dev -->"*) printf "7\\n8\\n" ;; esac\n'
     )
     gh.chmod(0o755)
     path = f"{gh.parent}:{os.environ['PATH']}"
@@ -250,8 +248,8 @@ def test_each_environment_has_a_comment_prod_first_which_is_edited_when_there_is
         "api --silent --method POST repos/o/r/issues/3/comments --field body=@review-prod/comment.md",
         "api --silent --method PATCH repos/o/r/issues/comments/7 --field body=@review-dev/comment.md",
     ]
-    [searched] = [call for call in calls if "review: prod" in call]
-    assert f"startswith({json.dumps(marker('prod'))})" in searched
+    [searched] = [call for call in calls if "review: example prod" in call]
+    assert f"startswith({json.dumps(marker('example', 'prod'))})" in searched
     assert '.user.login == "github-actions[bot]"' in searched
 
 

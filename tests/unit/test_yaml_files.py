@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headwater.errors import UserError
-from headwater.yaml_files import convert, load_yaml, read_yaml, replace_value, yaml_paths
+from headwater.yaml_files import convert, load_yaml, read_yaml, set_value, yaml_paths
 
 
 def test_a_field_that_is_written_twice_is_refused() -> None:
@@ -23,11 +23,29 @@ def test_the_same_name_may_stand_in_two_places() -> None:
 
 def test_a_value_is_replaced_and_all_around_it_stays() -> None:
     text = "# top\na:\n  b: 1   # of a\nb: {c: 'two', b: 3}\n"
-    assert replace_value(text, ("a", "b"), "12") == text.replace("b: 1 ", "b: 12 ")
-    assert replace_value(text, ("b", "c"), "x") == text.replace("'two'", "x")
-    for path in (("a", "c"), ("a",), ("a", "b", "c")):
+    assert set_value(text, ("a", "b"), "12") == text.replace("b: 1 ", "b: 12 ")
+    assert set_value(text, ("b", "c"), "x") == text.replace("'two'", "x")
+    for path in (("a",), ("a", "b", "c")):
         with pytest.raises(KeyError):
-            replace_value(text, path, "1")
+            set_value(text, path, "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "expected"),
+    [
+        ("a:\n  b: 1   # of a\n\n# of c\nc: 2", "a.d", "a:\n  b: 1   # of a\n  d: 5\n\n# of c\nc: 2"),
+        ("a:\n  b:\n    - 1\n# of c\nc: 2\n", "a.d", "a:\n  b:\n    - 1\n  d: 5\n# of c\nc: 2\n"),
+        ("a:\n  b:\n    c: 1\nd: 2\n", "a.b.e", "a:\n  b:\n    c: 1\n    e: 5\nd: 2\n"),
+        ("a: 1  # no line break", "b.c", "a: 1  # no line break\nb:\n  c: 5\n"),
+        ("a: {b: 1}  # both\nc: 2\n", "a.d", "a: {b: 1, d: 5}  # both\nc: 2\n"),
+        ("a: {}\n", "a.b.c", "a: {b: {c: 5}}\n"),
+        ("a: {b: {c: 1}, d: 2}\n", "a.b.e", "a: {b: {c: 1, e: 5}, d: 2}\n"),
+        ("# only\na: |\n  text\n  more\n\nb: 1\n", "c", "# only\na: |\n  text\n  more\n\nb: 1\nc: 5\n"),
+    ],
+)
+def test_a_field_that_is_not_there_is_added_to_its_mapping(text: str, path: str, expected: str) -> None:
+    assert set_value(text, path.split("."), "5") == expected
+    assert set_value(expected, path.split("."), "5") == expected
 
 
 def test_what_is_not_yaml_is_refused() -> None:
@@ -121,11 +139,11 @@ class Whole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ({"name": "a", "parts": [], "spare": {"count": 1, "code": 1}}, "spare.code: found 1, expected digits in quot"),
         (
             {"name": "a", "parts": [{"count": 1}, {"cuont": 1}]},
-            "parts[1].cuont: found an unknown field, expected count",
+            "parts[1].cuont: found an unknown field, expected count or another of share, kind, on, code",
         ),
         (
             {"name": "a", "parts": [{"count": 1, None: 1}]},
-            "parts[0].None: found an unknown field, expected count, share",
+            "parts[0].None: found an unknown field, expected on or another of count, share",
         ),
     ],
 )

@@ -62,10 +62,8 @@ class EventBridgeReport:
         elif kind == "begins late":
             table, partition = event["table"], event["partition"]
             message = f"What landed of {partition} begins with offset {event['first_offset']}: older changes are gone."
-            step = (
-                f"Read the source's rows again: {self._commands.resync(event['main_table'])} (beside an existing "
-                "database without --host and --user). If that is under way, wait for it."
-            )
+            again = self._commands.resync(event["main_table"])
+            step = f"Read the source's rows again: {again}. If that is under way, wait for it."
             self._send(INCOMPLETE, table, {"message": message, "next_step": step})
         elif kind == "upkeep failed" and event["attempt"] == TRIES:
             step = "Changes are still written. Do what the message says; it is tried again when it is due."

@@ -1,6 +1,6 @@
-"""The order database: its names, and the statements that make its content.
+"""The PostgreSQL database that is captured: its roles, and the statements that prepare it.
 
-The SQL is in ``database/``. Each statement runs on its own, as the RDS Data API requires, and can be run again.
+The SQL is in ``sql/``. Each statement runs on its own, as the RDS Data API requires, and can be run again.
 """
 
 from __future__ import annotations
@@ -8,65 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import sqlparse
-from sqlparse import lexer, tokens
-
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE
 from headwater.definitions.source_checks import UNFIT, refusals, replica_identity, text_array
-from headwater.paths import ROOT
+from headwater.definitions.sql_script import split
 
-SQL_FOLDER = ROOT / "database"
 CDC_ROLE = "headwater_cdc"
+"""The role of the source connector."""
 APP_ROLE = "headwater_app"
+"""The role of the application, in a database that the deployment makes."""
 READER_ROLE = "headwater_reader"
+"""The role that reads every table of such a database, to compare them with the lake."""
+OWNER_ROLE = "headwater_owner"
+"""The owner of a database that the deployment makes."""
+SECRETS = {OWNER_ROLE: "owner", CDC_ROLE: "cdc", APP_ROLE: "app", READER_ROLE: "reader"}
+"""The last part, after headwater/ENV/, of the name of the secret with a role's password."""
 ROLES = (CDC_ROLE, APP_ROLE, READER_ROLE)
-SCHEMAS = ("outbox", "capture", "northwind")
-OUTBOX = "order_events"
-# A parent comes before the tables that refer to it.
-TABLES = (
-    "region",
-    "territories",
-    "employees",
-    "employee_territories",
-    "categories",
-    "suppliers",
-    "products",
-    "customers",
-    "shippers",
-    "orders",
-    "order_details",
-)
+"""The roles of such a database."""
 
-_CAPTURE_SCRIPTS = ("5_capture.sql", "6_capture_role.sql", "7_capture_identities.sql")
+_SQL = Path(__file__).parent / "sql"
+_CAPTURE = ("1_capture.sql", "2_capture_role.sql", "3_capture_identities.sql")
+_CREATED = ("4_created_refusals.sql", "5_created_files.sql", "6_created_roles.sql")
 
 # Changes of a partition are published as changes of the table that a contract names.
 _OPTIONS = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
-
-# The smallest and the largest id of all orders; both null where there is no order.
-ORDERS_SPAN = """SELECT min(order_id), max(order_id)
-FROM (SELECT order_id FROM northwind.orders UNION ALL SELECT order_id FROM northwind.order_events) AS known"""
-# The template of ``repair_statement``; it holds {first} and {last}.
-REPAIR = """INSERT INTO outbox.noted (kind, key)
-SELECT 'order', coalesce(built.order_id, stored.order_id)::text
-FROM (SELECT * FROM outbox.current_orders WHERE order_id BETWEEN {first} AND {last}) AS built
-FULL JOIN (SELECT * FROM northwind.order_events WHERE order_id BETWEEN {first} AND {last}) AS stored USING (order_id)
-WHERE (built.order_month, built.payload) IS DISTINCT FROM (stored.order_month, stored.payload)"""
-
-
-def split(script: str) -> list[str]:
-    """Split an SQL script into its statements, without their semicolons and without the comments around them."""
-    return [statement for statement in map(_without_surroundings, sqlparse.split(script)) if statement]
-
-
-def _without_surroundings(statement: str) -> str:
-    lexed = list(lexer.tokenize(statement))  # type: ignore[no-untyped-call]
-    kept = [at for at, (kind, text) in enumerate(lexed) if not _surrounds(kind, text)]
-    return "".join(text for _, text in lexed[kept[0] : kept[-1] + 1]) if kept else ""
-
-
-def _surrounds(kind: object, text: str) -> bool:
-    return kind in tokens.Whitespace or kind in tokens.Comment or text == ";"
 
 
 def published_tables(contracts: Iterable[Contract]) -> list[str]:
@@ -75,27 +40,25 @@ def published_tables(contracts: Iterable[Contract]) -> list[str]:
     return [*sorted(source_tables), HEARTBEAT_TABLE, SIGNAL_TABLE]
 
 
-def statements(contracts: Iterable[Contract]) -> list[str]:
-    """Every statement that makes the database's content, in order.
+def capture_statements() -> list[str]:
+    """The statements that capture needs in any database: the schema ``capture``, the connector's role, and what keeps
+    replica identities."""
+    return _of_scripts(_CAPTURE)
+
+
+def created_statements() -> list[str]:
+    """The statements that create what a database needs if the deployment makes it. Each can run again.
+
+    They are ``capture_statements``, the event triggers that refuse the loss of captured tables, the record of the files
+    of ``database/``, and the roles of the application and the reader.
 
     None holds a password: ``ALTER ROLE`` sets the roles' passwords afterwards.
     """
-    return [*content_statements(), *publication_statements(contracts)]
+    return _of_scripts([*_CAPTURE, *_CREATED])
 
 
-def content_statements() -> list[str]:
-    """The statements of ``database/``: schema, outbox, capture tables and roles."""
-    return _of_scripts(sorted(SQL_FOLDER.glob("*.sql")))
-
-
-def capture_statements() -> list[str]:
-    """Those of them that capture needs in any database: the schema ``capture``, the connector's role, and what keeps
-    replica identities. What lets the owner's statements fail is the order database's alone."""
-    return _of_scripts(SQL_FOLDER / name for name in _CAPTURE_SCRIPTS)
-
-
-def _of_scripts(scripts: Iterable[Path]) -> list[str]:
-    return [statement for script in scripts for statement in split(script.read_text(encoding="utf-8"))]
+def _of_scripts(names: Iterable[str]) -> list[str]:
+    return [statement.text for name in names for statement in split((_SQL / name).read_text(encoding="utf-8"))]
 
 
 def publication_statements(contracts: Iterable[Contract]) -> list[str]:
@@ -160,12 +123,3 @@ $hide$""",
     ON id = relation AND hidden.name = known.name
 )""",
     ]
-
-
-def repair_statement(first: int, last: int) -> str:
-    """The statement that corrects the outbox rows of the orders ``first`` to ``last``, both included.
-
-    An order that is older than the outbox has no row, and a row that is older than a change of
-    ``outbox.current_orders`` has the old payload. The statement writes only the rows that differ.
-    """
-    return REPAIR.format(first=first, last=last)

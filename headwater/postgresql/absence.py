@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from headwater.errors import UserError
-from headwater.order_database.queries import server_message, single_value
+from headwater.postgresql.queries import server_message, single_value
 
 Key = Mapping[str, tuple[str, str]]
 """Type and text of the value of each column."""
@@ -59,7 +59,7 @@ def _beat(conn: psycopg.Connection) -> None:
     with conn.transaction():
         conn.execute("SET LOCAL synchronous_commit = on")
         if conn.execute("UPDATE capture.heartbeat SET beat_at = clock_timestamp()").rowcount < 1:
-            raise UserError("capture.heartbeat: found no row, expected one: make deploy, or headwater db capture")
+            raise UserError("capture.heartbeat: found no row, expected one: headwater deploy, or headwater db capture")
 
 
 def _cast(type_: str, text: str) -> sql.Composed:

@@ -1,4 +1,5 @@
--- What the order database refuses: event triggers that fail statements of its owner. No database of another owner gets them.
+-- What a database that the deployment makes refuses: event triggers that fail statements of its owner. No database of
+-- another owner gets them.
 
 -- A table that is dropped leaves its publication, and its successor of the same name does not enter it. One that is
 -- renamed stays in it under a name that Debezium leaves out. Either way changes are lost with nothing to tell of it, so

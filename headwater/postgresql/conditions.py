@@ -18,9 +18,9 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 
 from headwater.contract.model import DROP, Contract
-from headwater.definitions.order_database import CDC_ROLE
+from headwater.definitions.source_database import CDC_ROLE
 from headwater.errors import UserError
-from headwater.order_database.queries import server_message
+from headwater.postgresql.queries import server_message
 
 # Debezium puts a condition among others, and its driver takes ? for a parameter.
 NOT_IN_A_CONDITION = (";", "--", "/*", "?")

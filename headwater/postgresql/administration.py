@@ -1,8 +1,8 @@
-"""Create the order database's content, look at it, drop it. Each can be run again."""
+"""Create a database's content or prepare its capture, look at it, drop it. Each can be run again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,23 +11,21 @@ from psycopg import sql
 
 from headwater.contract.model import Contract
 from headwater.definitions.connectors import PUBLICATION, SLOT
-from headwater.definitions.order_database import (
+from headwater.definitions.database_files import SqlFile
+from headwater.definitions.source_checks import UNFIT, refusals
+from headwater.definitions.source_database import (
     CDC_ROLE,
-    OUTBOX,
     ROLES,
-    SCHEMAS,
-    TABLES,
     capture_statements,
-    content_statements,
+    created_statements,
     publication_statements,
     published_tables,
-    repair_statement,
 )
-from headwater.definitions.source_checks import UNFIT, refusals
 from headwater.errors import UserError
-from headwater.order_database.conditions import Condition
-from headwater.order_database.gradually import PATIENCE_SECONDS, Gradual, Tell, silent
-from headwater.order_database.queries import require_created, row_count, server_message, single_value
+from headwater.postgresql.conditions import Condition
+from headwater.postgresql.file_runs import run_files
+from headwater.postgresql.gradually import PATIENCE_SECONDS, Gradual, Tell, silent
+from headwater.postgresql.queries import is_created, require_created, row_count, server_message, single_value
 
 # Another database whose objects the connector's role has rights on.
 _CAPTURED_ELSEWHERE = """SELECT datname FROM pg_shdepend
@@ -41,27 +39,75 @@ _GIVE_BACK = """SELECT place, format('SELECT capture.identify(%L::regclass, %L, 
 FROM capture.identities_to_give_back()"""
 _TO_GIVE_BACK = """SELECT format('ALTER TABLE %s REPLICA IDENTITY %s', place, clause)
 FROM capture.identities_to_give_back() ORDER BY place"""
-_LEAST_ORDER, _GREATEST_ORDER = -(1 << 31), (1 << 31) - 1
+# The schemas and tables of the database itself: no catalogs, and nothing of extensions.
+_SCHEMAS = """SELECT quote_ident(nspname) FROM pg_namespace
+WHERE nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'public') AND NOT EXISTS (
+    SELECT FROM pg_depend WHERE classid = 'pg_namespace'::regclass AND objid = pg_namespace.oid AND deptype = 'e'
+)"""
+_TABLES = """SELECT nspname::text, relname::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE relkind IN ('r', 'p') AND NOT relispartition
+AND nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'capture') AND NOT EXISTS (
+    SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = pg_class.oid AND deptype = 'e'
+)
+ORDER BY 1, 2"""
+# What a schema holds, tables first, but for what extensions brought. An interrupted ``create`` may leave the schema
+# ``capture`` with its tables; without the heartbeat's it is another application's.
+_CONTENT = """SELECT format('%s %s', object.type, object.identity) FROM pg_depend AS held
+JOIN pg_namespace ON pg_namespace.oid = held.refobjid,
+LATERAL pg_identify_object(held.classid, held.objid, held.objsubid) AS object
+WHERE held.refclassid = 'pg_namespace'::regclass AND held.classid <> 'pg_extension'::regclass
+AND nspname !~ '^pg_' AND nspname <> 'information_schema'
+AND (nspname <> 'capture' OR NOT EXISTS (
+    SELECT FROM pg_class WHERE relnamespace = pg_namespace.oid AND relname = 'heartbeat'
+))
+AND NOT EXISTS (
+    SELECT FROM pg_depend AS brought
+    WHERE brought.classid = held.classid AND brought.objid = held.objid AND brought.deptype = 'e'
+)
+ORDER BY object.type <> 'table', 1 LIMIT 1"""
+_FILES = """SELECT name, CASE WHEN finished_at IS NULL THEN format('not done: %s statements have run', statements_done)
+    ELSE 'ran on ' || date_trunc('second', finished_at) END
+FROM capture.database_files ORDER BY capture.number_of(name)"""
+_PUBLIC_IN_USE = """SELECT EXISTS (SELECT FROM pg_depend
+WHERE refclassid = 'pg_namespace'::regclass AND refobjid = to_regnamespace('public'))"""
+_EMPTY_PUBLIC = (
+    "DROP SCHEMA public CASCADE",
+    "CREATE SCHEMA public AUTHORIZATION pg_database_owner",
+    "GRANT USAGE ON SCHEMA public TO PUBLIC",
+)
 
 
 def create(
     conn: psycopg.Connection,
     passwords: Mapping[str, str],
     contracts: Iterable[Contract],
+    files: Sequence[SqlFile],
     patience: float = PATIENCE_SECONDS,
     tell: Tell = silent,
 ) -> None:
-    """Create schema, outbox, capture tables, roles and publication, or bring them up to date, as ``Gradual`` does, over
-    an autocommit connection.
+    """Create what capture needs, what the SQL files create, roles and publication, or bring them up to date, as
+    ``Gradual`` does, over an autocommit connection.
 
-    ``passwords`` holds a password for each of ``ROLES``; a role that exists gets the new one. ``patience`` and ``tell``
-    are those of ``Gradual``. Raises UserError where a password is missing, a contract names a table that does not
-    exist, a generated column, or a table that cannot be captured as the contract says, the server's ``wal_level`` is
-    not ``logical``, the connected role lacks a right, or others' locks stay in the way.
+    ``passwords`` holds a password for each of ``ROLES``; a role that exists gets the new one. ``files`` come
+    from the lake folder; each statement of them runs once. ``patience`` and ``tell`` are those of ``Gradual``.
+
+    Raises UserError where a password is missing, a file cannot run or was changed after it ran, a contract names a
+    table that does not exist, a generated column, or a table that cannot be captured as the contract says, the server's
+    ``wal_level`` is not ``logical``, the connected role lacks a right, or others' locks stay in the way.
     """
-    repair = repair_statement(_LEAST_ORDER, _GREATEST_ORDER)
     gradual = Gradual(conn, patience, tell)
-    _bring(conn, gradual, content_statements(), {role: passwords.get(role, "") for role in ROLES}, contracts, [repair])
+    wanted = {role: passwords.get(role, "") for role in ROLES}
+    _bring(conn, gradual, created_statements(), wanted, contracts, lambda: run_files(conn, gradual, files, tell))
+
+
+def refuse_own(conn: psycopg.Connection) -> None:
+    """Raise UserError for a database with content that neither ``create`` nor a deployment has made."""
+    content = None if is_created(conn) else conn.execute(_CONTENT).fetchone()
+    if content is not None:
+        raise UserError(
+            f"{conn.info.dbname}: found the {content[0]}, expected an empty database, or one that "
+            "`headwater db create` made: `headwater db capture` prepares a database of your own"
+        )
 
 
 def prepare(
@@ -101,10 +147,12 @@ def refuse_another(conn: psycopg.Connection, database: str) -> None:
 
 
 def _require_own(conn: psycopg.Connection) -> None:
-    """Raise UserError for an order database, which has more to lose, and where ``capture`` is another application's."""
-    if single_value(conn, "SELECT to_regclass('outbox.noted') IS NOT NULL"):
+    """Raise UserError for a database that ``create`` made, which has more to lose, and where ``capture`` is another
+    application's."""
+    if is_created(conn):
         raise UserError(
-            f"{conn.info.dbname}: found an order database, expected one of your own: see headwater db create"
+            f"{conn.info.dbname}: found a database that headwater db create or a deployment made, expected one of your "
+            "own: see headwater db create"
         )
     if single_value(conn, "SELECT to_regnamespace('capture') IS NOT NULL AND to_regclass('capture.published') IS NULL"):
         raise UserError(f"{conn.info.dbname}: found a schema capture of another application, expected none")
@@ -116,9 +164,9 @@ def _bring(
     statements: Sequence[str],
     passwords: Mapping[str, str],
     contracts: Iterable[Contract],
-    afterwards: Sequence[str] = (),
+    then: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run statements, publish the contracts' tables, and give the roles their passwords."""
+    """Run statements, do what comes ``then``, publish the contracts' tables, and give the roles their passwords."""
     for role, password in passwords.items():
         if not password or "\0" in password:
             problem = "a NUL character in it" if password else "none"
@@ -133,6 +181,7 @@ def _bring(
     try:
         with gradual.briefly_locking():
             gradual.run(statements)
+            then()
             for table in published_tables(contracts):
                 if single_value(conn, "SELECT to_regclass(%s)", (table,)) is None:
                     raise UserError(
@@ -146,7 +195,6 @@ def _bring(
                 conn.execute(
                     sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(secret.decode()))
                 )
-            gradual.run(afterwards)
     except psycopg.errors.FeatureNotSupported as error:
         raise UserError(server_message(error)) from None
     except psycopg.errors.InsufficientPrivilege as error:
@@ -166,23 +214,27 @@ class SlotStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """What the database holds.
-
-    ``rows`` are counts by table, the outbox included. ``published`` are the tables of the publication, None where there
-    is no publication. ``slot`` is None until a connector has run for the first time. ``missing_roles`` are those of
-    ``ROLES`` that the server does not have.
-    """
+    """What a database holds that ``create`` or a deployment made."""
 
     rows: dict[str, int]
+    """How many rows each table has, by schema and name."""
+    files: dict[str, str]
+    """When each file of ``database/`` ran, or how many of its statements have run."""
     published: list[str] | None
+    """The tables of the publication; None where there is no publication."""
     slot: SlotStatus | None
+    """None until a connector has run for the first time."""
     missing_roles: list[str]
+    """Those of ``ROLES`` that the server does not have."""
 
 
 def status(conn: psycopg.Connection) -> Status:
-    """Look at the database. Raises UserError where its content has not been created."""
+    """Look at the database. Raises UserError where neither ``create`` nor a deployment has made it."""
     require_created(conn)
-    rows = {table: row_count(conn, table) for table in (*TABLES, OUTBOX)}
+    rows = {f"{schema}.{table}": row_count(conn, schema, table) for schema, table in conn.execute(_TABLES).fetchall()}
+    files: dict[str, str] = {}
+    if single_value(conn, "SELECT to_regclass('capture.database_files')") is not None:
+        files = dict(conn.execute(_FILES).fetchall())
     published = None
     if single_value(conn, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = %s)", (PUBLICATION,)):
         tables = conn.execute(
@@ -200,6 +252,7 @@ def status(conn: psycopg.Connection) -> Status:
     }
     return Status(
         rows=rows,
+        files=files,
         published=published,
         slot=SlotStatus(bool(slot[0]), int(slot[1])) if slot else None,
         missing_roles=[role for role in ROLES if role not in present],
@@ -216,15 +269,19 @@ def read_again(conn: psycopg.Connection, tables: Sequence[str], where: Condition
 
 
 def drop(conn: psycopg.Connection, patience: float = PATIENCE_SECONDS, tell: Tell = silent) -> None:
-    """Drop all that ``create`` made, with its rows, and the connector's slot; the empty database stays.
+    """Drop all schemas with their rows, publication, roles, and the connector's slot; the empty database stays.
 
-    ``patience`` and ``tell`` are those of ``Gradual``. Raises UserError while a connector uses the slot, where another
-    database of the server still needs a role, and where others' locks stay in the way.
+    ``patience`` and ``tell`` are those of ``Gradual``. Raises UserError if neither ``create`` nor a deployment has made
+    the database, a connector uses the slot, another database of the server still needs a role, or others' locks stay in
+    the way.
     """
+    require_created(conn)
     _refuse_slot_in_use(conn)
     gradual = Gradual(conn, patience, tell)
     with _refusals_explained("nothing was dropped here"), gradual.briefly_locking():
-        _drop(conn, gradual, SCHEMAS, ROLES)
+        schemas = [str(schema) for (schema,) in conn.execute(_SCHEMAS).fetchall()]
+        emptied = _EMPTY_PUBLIC if single_value(conn, _PUBLIC_IN_USE) else ()
+        _drop(conn, gradual, schemas, ROLES, emptied)
 
 
 @dataclass(frozen=True)
@@ -279,9 +336,15 @@ def _refuse_slot_in_use(conn: psycopg.Connection) -> None:
         raise UserError(f"The replication slot {SLOT} is in use: stop the source connector first, then drop again.")
 
 
-def _drop(conn: psycopg.Connection, gradual: Gradual, schemas: Sequence[str], roles: Sequence[str]) -> None:
-    """Drop publication, schemas, roles and slot in one transaction."""
-    statements = [_DROP_PUBLICATION, *(f"DROP SCHEMA IF EXISTS {schema} CASCADE" for schema in schemas)]
+def _drop(
+    conn: psycopg.Connection,
+    gradual: Gradual,
+    schemas: Sequence[str],
+    roles: Sequence[str],
+    more: Sequence[str] = (),
+) -> None:
+    """Drop publication, schemas, roles and slot in one transaction, which runs ``more`` statements too."""
+    statements = [_DROP_PUBLICATION, *(f"DROP SCHEMA IF EXISTS {schema} CASCADE" for schema in schemas), *more]
     for role in roles:
         if single_value(conn, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = %s)", (role,)):
             # Who has made a role, and is no superuser, does not have its privileges.

@@ -10,7 +10,7 @@ import psycopg
 from psycopg.errors import DeadlockDetected, InsufficientPrivilege, LockNotAvailable, UndefinedTable
 
 from headwater.errors import UserError
-from headwater.order_database.queries import server_message, single_value
+from headwater.postgresql.queries import server_message, single_value
 
 PATIENCE_SECONDS = 15.0
 """How long a command goes on trying when nothing moves."""

@@ -21,8 +21,8 @@ from headwater.contract.masks import masked, needed_key
 from headwater.contract.model import HMAC, Contract
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.errors import UserError
-from headwater.order_database.queries import server_message, single_value
-from headwater.order_database.row_images import SESSION, RowImages, row_images
+from headwater.postgresql.queries import server_message, single_value
+from headwater.postgresql.row_images import SESSION, RowImages, row_images
 
 Connect = Callable[[], psycopg.Connection]
 Store = Callable[[str, IO[bytes], int], None]

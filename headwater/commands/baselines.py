@@ -1,0 +1,82 @@
+"""``headwater baselines``: write the stacks and contracts that reviewers compare."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Annotated
+
+import typer
+
+from headwater.commands import synthesis
+from headwater.commands.options import Folder
+from headwater.console import say
+from headwater.contract.reading import read_contracts
+from headwater.environment import model as environment
+from headwater.errors import UserError
+from headwater.lake_folder import LakeFolder
+from headwater.review import baselines as stack_baselines
+from headwater.review import contract_baselines, replacements
+from headwater.review.replacements import Specification
+
+
+def baselines(
+    *,
+    folder: Folder,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing. Print what differs; the status is then 1.")
+    ] = False,
+) -> None:
+    """Synthesize all environments on AWS, and write their stacks and the contracts into reviewed/, in a form that
+    people can review.
+
+    If the writer would refuse a contract, nothing is written. If a stateful resource would be lost without an
+    agreement, nothing of its environment is written.
+    """
+    differs = [_of_contracts(folder, check=check)]
+    names = environment.on_aws(folder.config)
+    differs += [_of_environment(folder, name, Specification(), check=check) for name in names]
+    for path in sorted(folder.baselines.glob("*/")):
+        if path.name not in names:
+            differs.append(True)
+            say(f"{path}: there is no config/{path.name}.yaml")
+            if not check:
+                shutil.rmtree(path)
+    if check and any(differs):
+        say("To allow this, run `headwater baselines`, and review what it changes")
+        raise typer.Exit(1)
+    say(f"The baselines of {', '.join(names)} are up to date")
+
+
+def _of_contracts(folder: LakeFolder, *, check: bool) -> bool:
+    """Whether the contracts differ from their baselines. They are written unless only a check is wanted."""
+    contracts = read_contracts(folder.contracts)
+    before, now = contract_baselines.read(folder.contract_baselines), contract_baselines.render(contracts)
+    refused = contract_baselines.refused(before, contracts)
+    if refused:
+        raise UserError("\n".join(refused))
+    if text := contract_baselines.difference(before, now):
+        say(text)
+        if not check:
+            contract_baselines.write(folder.contract_baselines, now)
+    return before != now
+
+
+def _of_environment(folder: LakeFolder, name: str, specification: Specification, *, check: bool) -> bool:
+    """Whether an environment's stacks differ from their baselines. They are written unless only a check is wanted."""
+    fields = synthesis.synthesize(folder, name).document()
+    place = folder.baselines / name
+    old, before = stack_baselines.read_whole(place)
+    now = stack_baselines.from_assembly(folder.synthesized)
+    losses = replacements.losses(name, before, now, specification)
+    refused = replacements.unacknowledged(losses, replacements.read_acknowledged(folder.acknowledged))
+    if refused:
+        sentences = "\n".join(map(str, refused))
+        raise UserError(f"{sentences}\n\n{replacements.how_to_allow(refused, folder.acknowledged)}")
+    if (old, before) == (fields, now):
+        return False
+    if check:
+        say(f"{name}:\n{stack_baselines.whole_difference((old, before), (fields, now))}")
+    else:
+        stack_baselines.write(place, now, fields)
+        say(f"wrote {place}")
+    return True

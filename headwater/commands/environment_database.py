@@ -1,0 +1,109 @@
+"""The PostgreSQL database of an environment: where it is, who logs in by which password, and whom to trust."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from headwater.commands.postgresql import PASSWORD_VARIABLE, Login, database_password
+from headwater.definitions.source_database import CDC_ROLE, OWNER_ROLE, READER_ROLE
+from headwater.environment import rds_authority
+from headwater.environment.model import ExistingDatabase
+from headwater.errors import UserError
+from headwater.lake_folder import LakeFolder
+from headwater.operations.deployed import Deployed
+
+_VERIFIES = ("verify-ca", "verify-full")
+_NO_SECRET = "ResourceNotFoundException"  # noqa: S105 - an error's code
+
+
+class EnvironmentDatabase:
+    """The database that an environment's file describes: the one that its deployment has made, or an existing one."""
+
+    def __init__(self, deployed: Deployed, folder: LakeFolder) -> None:
+        self._deployed = deployed
+        self._environment = deployed.environment
+        self._folder = folder
+
+    def user(self, *, as_owner: bool) -> str:
+        """Return the role that a command logs in as by default. ``as_owner``: it writes, too."""
+        if isinstance(self._environment.database, ExistingDatabase):
+            return CDC_ROLE
+        return OWNER_ROLE if as_owner else READER_ROLE
+
+    def login(
+        self, host: str | None, port: int | None, database: str | None, user: str | None, *, as_owner: bool
+    ) -> Login:
+        """Return how a command logs in. What the options do not say, the environment does.
+
+        A ``host`` is another way to the server, such as a tunnel: the server's certificate has its own name all the
+        same. Raises UserError.
+        """
+        user = user or self.user(as_owner=as_owner)
+        # Raises UserError where the section is missing.
+        at = self._environment.postgresql.database
+        if isinstance(at, ExistingDatabase):
+            name, known_port, known_database = at.host, at.port, at.name
+        else:
+            with self._deployed.refusals():
+                # An environment of the same name may be in another account.
+                _ = self._deployed.account
+                name, known_database = self._deployed.database_host, at.name
+                known_port = port or self._deployed.database_port
+        mode = os.environ.get("PGSSLMODE") or "verify-full"
+        parts = {
+            "host": name,
+            "port": port or known_port,
+            "dbname": database or known_database,
+            "user": user,
+            "sslmode": mode,
+        }
+        authority = ""
+        if mode in _VERIFIES and not os.environ.get("PGSSLROOTCERT"):
+            authority = rds_authority.trusted(self._environment, self._folder.root)
+        password, password_from = self._password(user)
+        way = host if host not in (None, name) else None
+        return Login(parts, password, password_from, authority, way, self._where_unreached())
+
+    def _password(self, user: str) -> tuple[str, str]:
+        """The password, and what holds it."""
+        secret = self._deployed.secret_of(user)
+        if secret is None or os.environ.get(PASSWORD_VARIABLE):
+            return database_password(user), PASSWORD_VARIABLE
+        environment = self._environment
+        otherwise = f"or give the password in {PASSWORD_VARIABLE}"
+        try:
+            _ = self._deployed.account
+            answer = self._deployed.client("secretsmanager").get_secret_value(SecretId=secret)
+        except (BotoCoreError, ClientError) as error:
+            if isinstance(error, ClientError) and error.response["Error"]["Code"] == _NO_SECRET:
+                made = f"headwater deploy --env {environment.name}"
+                if isinstance(environment.database, ExistingDatabase):
+                    made = "make the one that database.secret names (docs/how-to/existing-sources.md)"
+                raise UserError(
+                    f"{environment.name}: found no secret {secret} in {environment.region} of this account, expected "
+                    f"the one of {user}: {made}, {otherwise}"
+                ) from None
+            raise UserError(
+                f"{environment.name}: found {error}, expected the secret {secret} of {user}: use credentials that may "
+                f"secretsmanager:GetSecretValue on it, and kms:Decrypt with its key, {otherwise}"
+            ) from None
+        try:
+            return str(json.loads(answer["SecretString"])["password"]), f"the secret {secret}"
+        except (KeyError, TypeError, ValueError):
+            raise UserError(
+                f"{environment.name}: found a secret {secret} without a password, expected JSON with the fields "
+                f"username and password: write it anew, {otherwise}"
+            ) from None
+
+    def _where_unreached(self) -> str:
+        if self._environment.is_local:
+            return f"headwater logs database --env {self._environment.name} says how it is."
+        if isinstance(self._environment.database, ExistingDatabase):
+            return "Name another way to it by --host and --port (docs/how-to/existing-sources.md)."
+        return (
+            "It is inside the environment's network: open the tunnel through the bastion, and add --host localhost "
+            "(docs/reference/stacks.md#the-bastion)."
+        )

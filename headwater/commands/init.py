@@ -1,0 +1,149 @@
+"""``headwater init``: make a lake folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater import new_folder
+from headwater.commands import inferred_contracts, sources
+from headwater.console import say
+from headwater.definitions.source_database import READER_ROLE
+from headwater.errors import UserError
+from headwater.lake_folder import LakeFolder, LakeSettings
+from headwater.new_folder import WRAPPER, NewFolder, clones
+from headwater.paths import ROOT
+from headwater.yaml_files import convert
+
+_CHECK = "contract check", "check the contracts"
+_LOCAL = "deploy --env local", "deploy the lake to this machine"
+_BASELINES = "baselines", "write what each environment deploys into reviewed/"
+_AT = "--host HOST --database DATABASE --user USER"
+_FIRST = {
+    "empty": ((f"contract infer --schema SCHEMA {_AT}", "describe your tables"), _CHECK, _BASELINES),
+    "example": (_CHECK, _LOCAL, _BASELINES),
+    "dynamodb": (_CHECK, _LOCAL, _BASELINES),
+    "postgresql": (
+        _CHECK,
+        (f"db capture {_AT}", "prepare your database"),
+        (f"replicate {_AT}", "read it into a lake on this machine"),
+    ),
+}
+"""The first three commands in a lake folder, by what it is made of."""
+
+
+def init(
+    place: Annotated[Path, typer.Argument(metavar="FOLDER", help="The lake folder: a new one, or an empty one.")],
+    *,
+    name: Annotated[str, typer.Option(show_default="the folder's name", help="The lake's name.")] = "",
+    repository: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            show_default="where the clone that runs comes from, or its path",
+            help="The git address from which the lake folder fetches Headwater.",
+        ),
+    ] = "",
+    example: Annotated[bool, typer.Option("--example", help="Begin with the example's files.")] = False,
+    schema: inferred_contracts.Schema = "",
+    table: inferred_contracts.Table = None,
+    from_dynamodb: inferred_contracts.FromDynamodb = None,
+    sample: inferred_contracts.Sample = 1000,
+    database_url: sources.DatabaseUrl = "",
+    host: inferred_contracts.Host = "localhost",
+    port: inferred_contracts.Port = 5432,
+    database: inferred_contracts.Database = "",
+    user: inferred_contracts.User = READER_ROLE,
+    dynamodb_endpoint: sources.DynamodbEndpoint = "",
+    region: sources.Region = "",
+) -> None:
+    """Make a lake folder: without contracts, from the example, or with contracts for tables that are there already.
+
+    It has the environments dev and local, a script that fetches and runs this release of Headwater, and a workflow for
+    GitHub Actions. Inside a git repository the workflow goes into the repository's root. Nothing is written where a
+    file is in the way. The status is 1 where a table cannot be captured.
+    """
+    if example and (schema or from_dynamodb):
+        raise UserError("--example: found --schema or --from-dynamodb, too, expected one kind of contracts")
+    new = _new_folder(place, name, repository)
+    root = new.folder.root
+    kind = "example" if example else "postgresql" if schema else "dynamodb" if from_dynamodb else "empty"
+    commands = _commands(kind)
+    files = new.files(commands)
+    files |= new_folder.of_example(root) if example else new_folder.environments(root)
+    _refuse_to_overwrite(new, files)
+    of_postgresql = inferred_contracts.Tables(schema, table or (), database_url, host, port, database, user)
+    of_dynamodb = inferred_contracts.Items(from_dynamodb or (), sample, dynamodb_endpoint, region)
+    found = inferred_contracts.infer(of_postgresql, of_dynamodb)
+    contracts = {new.folder.contracts / f"{each.name}.yaml": each.text for each in found if not each.refused}
+    _refuse_to_overwrite(new, contracts)
+    _write(new, {**files, **contracts})
+    _tell(new, commands)
+    if found:
+        inferred_contracts.show(found, new.folder.contracts)
+
+
+def _new_folder(place: Path, name: str, repository: str) -> NewFolder:
+    root = place.resolve()
+    if root.is_relative_to(ROOT):
+        raise UserError(f"FOLDER: found {root}, inside Headwater's own clone, expected a folder elsewhere")
+    release, commit = clones.release()
+    known = {
+        "name": name or re.sub(r"[^a-z0-9]+", "-", root.name.lower()).strip("-"),
+        "release": release,
+        "repository": repository or clones.address(),
+        "commit": commit,
+        "commit_of": release if commit else None,
+    }
+    settings = convert(known, LakeSettings, "init: headwater.yaml")
+    return NewFolder(LakeFolder(root), settings, clones.repository_of(root) or root)
+
+
+def _commands(kind: str) -> list[str]:
+    lines = [(f"./{WRAPPER} {command}", meaning) for command, meaning in _FIRST[kind]]
+    width = max(len(command) for command, _ in lines)
+    return [f"{command:{width}}  # {meaning}" for command, meaning in lines]
+
+
+def _refuse_to_overwrite(new: NewFolder, files: Iterable[Path]) -> None:
+    root = new.folder.root
+    in_the_way = sorted(path for path in files if os.path.lexists(path))
+    for path in files:
+        # A file where a folder is to be.
+        in_the_way += [each for each in path.parents if os.path.lexists(each) and not each.is_dir()]
+    if in_the_way:
+        listed = ", ".join(dict.fromkeys(os.path.relpath(path, root) for path in in_the_way))
+        another = "; for another workflow, give another --name" if in_the_way == [new.workflow] else ""
+        raise UserError(
+            f"{root}: found {listed}, expected none of them; nothing was written. Name a new or an "
+            f"empty folder{another}"
+        )
+
+
+def _write(new: NewFolder, files: Mapping[Path, str]) -> None:
+    try:
+        new.folder.contracts.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        (new.folder.root / WRAPPER).chmod(0o755)
+    except OSError as error:
+        raise UserError(f"{error.filename}: found {error.strerror}, expected a folder that can be written to") from None
+
+
+def _tell(new: NewFolder, commands: Iterable[str]) -> None:
+    settings, root = new.settings, new.folder.root
+    say(f"Made the lake folder {root}, and its workflow {new.workflow}")
+    say(f"It fetches release {settings.release} of Headwater from {settings.repository}")
+    if Path(settings.repository or "").is_absolute():
+        say("A workflow cannot fetch from this machine: for it, write another address into headwater.yaml")
+    say("The next commands:")
+    for command in (f"cd {shlex.quote(os.path.relpath(root))}", *commands):
+        say(f"  {command}")

@@ -1,0 +1,43 @@
+"""Synthesizes the stacks of a lake folder's environment."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.metadata import version
+
+from headwater.commands import accounts, cdk
+from headwater.console import announce
+from headwater.environment.model import Environment
+from headwater.environment.rules import read_environment
+from headwater.errors import UserError
+from headwater.lake_folder import FILE, LakeFolder
+from headwater.new_folder import clones
+
+_COMMIT_DIGITS = 40
+
+
+def synthesize(folder: LakeFolder, name: str) -> Environment:
+    """Make the assets, and synthesize an environment's stacks into the lake folder. Needs no credentials.
+
+    Returns the environment. Raises UserError if the folder wants another release or an asset cannot be made, and
+    typer.Exit if CDK fails.
+    """
+    refuse_another_release(folder)
+    environment = read_environment(name, folder.config)
+    # The results of some verbs go into files.
+    progress = partial(announce, aside=True)
+    accounts.of(environment, folder).make_assets(progress)
+    with progress(f"Synthesizing the stacks of {name}"):
+        cdk.run_quietly(cdk.command(folder, name, ["synth", "--quiet"]))
+    return environment
+
+
+def refuse_another_release(folder: LakeFolder) -> None:
+    """Raise UserError if a lake folder wants another release than the one that runs."""
+    wanted, runs = folder.settings.release, version("headwater")
+    # A release that has no tag is a commit.
+    if wanted != runs and not (len(wanted) == _COMMIT_DIGITS and wanted == clones.release()[0]):
+        raise UserError(
+            f"{folder.root / FILE}: release: found {wanted}, expected {runs}, the release that runs: use ./headwater, "
+            "which runs the release of its folder"
+        )

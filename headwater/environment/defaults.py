@@ -1,0 +1,214 @@
+"""What a field of an environment is if its file does not say it, and why.
+
+A default stands beside its field in ``environment.model``. A section that the file leaves out has the defaults of its
+fields, unless the section's own default is null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from msgspec import Meta, Struct
+
+Size = Literal["small", "medium", "large"]
+SIZES: tuple[str, ...] = get_args(Size)
+Document = Mapping[str, Any]
+"""What YAML makes of an environment's file. Its values may be of any type."""
+
+
+@dataclass(frozen=True)
+class Default:
+    """What a field is if the file does not say it."""
+
+    value: Callable[[Document], Any]
+    """Returns the value for a document in which all fields before this one have a value."""
+    words: str
+    """The value in words, for pages."""
+    reason: str
+    """Why, in a sentence without its full stop."""
+    by_size: bool = False
+    """Whether the environment's size decides."""
+
+
+@dataclass(frozen=True)
+class DefaultKind:
+    """Which of its kinds a section has if the file does not say it."""
+
+    kind: str
+    reason: str
+
+
+class Origin(NamedTuple):
+    """Where a field's value comes from."""
+
+    source: str
+    """``file``, ``size small`` (or another size) or ``default``."""
+    reason: str = ""
+    """The reason of the default."""
+
+    @property
+    def note(self) -> str:
+        """What an error says of a value that is not the file's; empty for one that is."""
+        return {"file": "", "default": " (its default)"}.get(self.source, f" (its default for {self.source})")
+
+
+class Field(NamedTuple):
+    """A field of a mapping, by its type and its annotations."""
+
+    description: str
+    """The meaning, in sentences."""
+    default: Default | None
+    default_kind: DefaultKind | None
+    structs: tuple[type[Struct], ...]
+    """What the mapping in this field, or each mapping in its list, may be."""
+    is_list: bool
+
+    @property
+    def is_mandatory(self) -> bool:
+        """Whether the file has to say it, or part of it."""
+        if self.default is not None:
+            return False
+        if not self.structs or self.is_list:
+            return True
+        return any(field.is_mandatory for field in fields(self.struct_of({})).values())
+
+    def struct_of(self, value: Document) -> type[Struct]:
+        """What a mapping in this field is: its kind decides, and without one the default kind."""
+        default = self.default_kind.kind if self.default_kind is not None else None
+        for struct in self.structs:
+            config = struct.__struct_config__
+            if config.tag is not None and config.tag == value.get(str(config.tag_field), default):
+                return struct
+        return self.structs[0]
+
+
+def always(value: Any, reason: str) -> Default:
+    """The same default for every environment."""
+    return Default(lambda _: value, words(value), reason)
+
+
+def by_size(small: Any, medium: Any, large: Any, reason: str) -> Default:
+    """A default for each size."""
+    values = dict(zip(SIZES, (small, medium, large), strict=True))
+    sizes: dict[str, list[str]] = {}
+    for size, value in values.items():
+        sizes.setdefault(words(value), []).append(size)
+    text = ", ".join(f"{value} for {' and '.join(same)}" for value, same in sizes.items())
+    return Default(lambda document: values[_size(document)], text, reason, by_size=True)
+
+
+def derived(value: Callable[[Document], Any], text: str, reason: str) -> Default:
+    """A default that other fields decide, which come before it."""
+    return Default(value, text, reason)
+
+
+def value_at(document: Document, path: str) -> Any:
+    """The value at a dotted path of a document; None if there is none."""
+    value: Any = document
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def leaves(document: Document, above: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted path and the value of each field that is no mapping."""
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def words(value: Any) -> str:
+    """A value as YAML writes it in one line."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(words, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {words(inner)}' for name, inner in value.items())}}}"
+    return json.dumps(value) if value is None or isinstance(value, bool) else f"{value}"
+
+
+def complete(document: Any, struct: type[Struct], **known: Any) -> tuple[Any, dict[str, Origin]]:
+    """Return a document with the defaults of all that it leaves out, and the origin of each value by its dotted path.
+
+    What the document says stays as it is, right or wrong. Defaults may use what else is ``known``.
+    """
+    whole: dict[str, Any] = {**known}
+    origins: dict[str, Origin] = {}
+    if not isinstance(document, Mapping):
+        return document, origins
+    _fill(whole, document, struct, whole, origins, "")
+    return whole, origins
+
+
+def _fill(
+    target: dict[str, Any],
+    document: Document,
+    struct: type[Struct],
+    whole: Document,
+    origins: dict[str, Origin],
+    above: str,
+) -> None:
+    """Fill ``target``, a mapping somewhere in ``whole``, from the mapping in the same place of the document."""
+    for name, field in fields(struct).items():
+        if name in document:
+            value, origin = document[name], Origin("file")
+        elif field.default is not None:
+            value = field.default.value(whole)
+            origin = Origin(f"size {_size(whole)}" if field.default.by_size else "default", field.default.reason)
+        elif field.structs and not field.is_list:
+            value, origin = {}, Origin("default")
+        else:
+            continue
+        target[name], origins[f"{above}{name}"] = value, origin
+        if isinstance(value, Mapping) and field.structs:
+            target[name] = section = {}
+            inner = field.struct_of(value)
+            if field.default_kind is not None:
+                tag = str(inner.__struct_config__.tag_field)
+                section[tag] = value.get(tag, field.default_kind.kind)
+                said = Origin("file") if tag in value else Origin("default", field.default_kind.reason)
+                origins[f"{above}{name}.{tag}"] = said
+            _fill(section, value, inner, whole, origins, f"{above}{name}.")
+        elif isinstance(value, list) and field.structs:
+            target[name] = [complete(entry, field.structs[0])[0] for entry in value]
+    # Who reads the document refuses these.
+    target.update({name: value for name, value in document.items() if name not in target})
+
+
+@cache
+def fields(struct: type[Struct]) -> dict[str, Field]:
+    """The fields of a Struct, in their order."""
+    return {name: _field(hint) for name, hint in get_type_hints(struct, include_extras=True).items()}
+
+
+def _field(hint: Any) -> Field:
+    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    said = [note.description for note in notes if isinstance(note, Meta) and note.description]
+    default = next((note for note in reversed(notes) if isinstance(note, Default)), None)
+    default_kind = next((note for note in notes if isinstance(note, DefaultKind)), None)
+    types = list(_types(hint))
+    structs = tuple(found for found in types if isinstance(found, type) and issubclass(found, Struct))
+    return Field(said[-1] if said else structs[0].__doc__ or "", default, default_kind, structs, tuple in types)
+
+
+def _types(hint: Any) -> Iterator[Any]:
+    """All classes that a type is made of."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        yield from _types(arguments[0])
+    elif origin is not Literal and arguments:
+        yield origin
+        for argument in arguments:
+            yield from _types(argument)
+    else:
+        yield hint
+
+
+def _size(document: Document) -> str:
+    """The environment's size; small if the file's is unknown."""
+    return next((size for size in SIZES if size == document.get("size")), SIZES[0])

@@ -1,0 +1,1 @@
+"""What Headwater does in a running PostgreSQL: create or prepare a database, look at it, copy its tables, drop it."""
