@@ -272,7 +272,7 @@ def test_what_cannot_be_taken_or_released_is_refused(server: PostgresqlServer, t
         assert "found a column list in the publication others" in reader.run(capture, status=2)
         owner.execute("DROP PUBLICATION others")
         reader.run(capture)
-        owner.execute("CREATE FUNCTION capture.refuse_drop() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+        owner.execute("CREATE FUNCTION capture.refuse_drop() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'")
         assert "found a database that headwater db create" in reader.run(release, status=2)
         assert "found a database that headwater db create" in reader.run(capture, status=2)
         owner.execute("DROP FUNCTION capture.refuse_drop")

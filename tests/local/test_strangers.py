@@ -65,7 +65,6 @@ import sys, threading, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 from headwater.lake.base import jvm_signals
-from tests.lake_folders import lake_folder
 
 session = SparkSession.builder.getOrCreate()
 stop = threading.Event()

@@ -47,8 +47,9 @@ INSERT INTO shop.payments SELECT number, number * 31 % 100003, 'region-' || numb
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     contracts = tmp_path / "contracts"
     folder = lake_folder(tmp_path / "lake", contracts)
+    folder.database.symlink_to(EXAMPLE.database)
     # DynamoDB's stream is asked for by its environment alone.
-    shutil.copytree(EXAMPLE.contracts, contracts, ignore=shutil.ignore_patterns("accounts.yaml"))
+    shutil.copytree(EXAMPLE.contracts, contracts, ignore=shutil.ignore_patterns("accounts.yaml"), dirs_exist_ok=True)
     orders.generate(0.1, 1, tmp_path / "data")
     with Pipeline(tmp_path / "run", read_contracts(contracts), folder) as pipeline:
 
