@@ -33,8 +33,8 @@ def baselines(
     agreement, nothing of its environment is written.
     """
     differs = [_of_contracts(folder, check=check)]
-    names = environment.on_aws(folder.config)
-    differs += [_of_environment(folder, name, Specification(), check=check) for name in names]
+    names, specification = environment.on_aws(folder.config), Specification()
+    differs += [_of_environment(folder, name, specification, check=check) for name in names]
     for path in sorted(folder.baselines.glob("*/")):
         if path.name not in names:
             differs.append(True)

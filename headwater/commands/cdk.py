@@ -6,24 +6,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import typer
 
 from headwater.lake_folder import LakeFolder
 from headwater.paths import ROOT
-from headwater.review.baselines import CDK
+from headwater.review.baselines import CDK, search_path
 
 
 def command(folder: LakeFolder, environment: str, arguments: Sequence[str]) -> list[str]:
     """Return the command line of CDK's for an environment. What it synthesizes goes into the lake folder."""
     context = ["--context", f"env={environment}", "--context", f"folder={folder.root}"]
     return [CDK[0], "--no-notices", *context, "--output", str(folder.synthesized), *arguments]
-
-
-def search_path() -> str:
-    """Return the PATH with which CDK finds Node, which stands beside this Python."""
-    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
 def run_quietly(arguments: Sequence[str]) -> None:

@@ -15,7 +15,6 @@ from headwater.console import say
 from headwater.environment.account import refuse_another, refuse_another_lake
 from headwater.environment.model import SOURCE_NAMES, Environment
 from headwater.environment.protection import UNPROTECTED, described_stacks, incomplete
-from headwater.environment.rules import read_environment
 from headwater.environment.source_stacks import STACKS, divided, left_over
 from headwater.errors import UserError
 from headwater.review.templates import Deployment
@@ -43,9 +42,8 @@ def deploy(name: Name, stack: Stack = None, *, folder: Folder) -> None:
     With --stack, deploy only one stack and those that it needs, such as the network before an existing database can be
     reached from it.
     """
-    environment = read_environment(name, folder.config)
+    environment = synthesis.synthesize(folder, name)
     account = accounts.of(environment, folder)
-    synthesis.synthesize(folder, name)
     deployment = Deployment.read(folder.synthesized, name)
     stacks = list(dict.fromkeys(resource.stack for resource in deployment.resources()))
     chosen = ["--all"] if stack is None else [_full_name(environment, stack, stacks)]

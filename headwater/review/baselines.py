@@ -46,6 +46,11 @@ _VIEW = re.compile(r"/\* Presto View: (\S+) \*/")
 _ENCODED = re.compile(r"[A-Za-z0-9+/]{16,}={0,2}")
 
 
+def search_path() -> str:
+    """Return the PATH with which CDK's command line finds Node, which stands beside this Python."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
 def from_assembly(assembly: Path) -> dict[str, dict[str, Any]]:
     """Read the stacks that CDK synthesized into a folder, in the form of baselines."""
     artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"]
@@ -174,7 +179,7 @@ def _cdk_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         run = subprocess.run(
             [*CDK, "--ci", "--app", name, "diff", "stack", "--template", "before.json"],
             cwd=folder,
-            env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+            env={**os.environ, "PATH": search_path()},
             capture_output=True,
             text=True,
         )

@@ -22,6 +22,7 @@ from headwater.errors import UserError
 from headwater.lake_folder import LakeFolder
 from headwater.log_files import tail
 from headwater.paths import ROOT
+from headwater.review.baselines import search_path
 from headwater.waiting import StuckError, cpu_seconds
 from rig.commands.assets import with_local_aws
 from rig.local_aws import daemon
@@ -91,7 +92,7 @@ class LocalAws:
             # The user's own settings of AWS would lead elsewhere.
             kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
             node = f"{kept.get('NODE_OPTIONS', '')} --require {json.dumps(str(IMPATIENT))}".strip()
-            variables = {**kept, **running.environment, "NODE_OPTIONS": node, "PATH": cdk.search_path()}
+            variables = {**kept, **running.environment, "NODE_OPTIONS": node, "PATH": search_path()}
             with subprocess.Popen(command, cwd=ROOT, env=variables) as child:
                 try:
                     process_groups.await_end("CDK", child, _PATIENCE_SECONDS, lambda: _work(child, running))

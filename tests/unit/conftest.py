@@ -5,8 +5,10 @@ import functools
 import json
 import os
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -49,6 +51,19 @@ def write_dev(folder: Path, *parts: str) -> None:
         name = part.partition(":")[0]
         text = re.sub(rf"^{name}:\n(  .*\n)+", "", text, flags=re.MULTILINE)
     (folder / "dev.yaml").write_text(text + "".join(parts))
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that were run."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        commands.append(command)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return commands
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from types import SimpleNamespace
-from typing import Any
-
 import boto3
 import pytest
 from botocore.exceptions import NoCredentialsError
@@ -28,19 +24,6 @@ class Sts:
         if self._account is None:
             raise NoCredentialsError
         return {"Account": self._account}
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that were run."""
-    commands: list[list[str]] = []
-
-    def run(command: list[str], **_: Any) -> SimpleNamespace:
-        commands.append(command)
-        return SimpleNamespace(returncode=0)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    return commands
 
 
 def bootstrap(monkeypatch: pytest.MonkeyPatch, environment: str, account: str | None) -> int:

@@ -20,6 +20,7 @@ from headwater.cli import app
 from headwater.commands import deploy, synthesis
 from headwater.environment.account import LAKE_TAG
 from headwater.environment.protection import incomplete
+from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.lake_folder import EXAMPLE, FILE, LakeFolder
 from headwater.packaging import shipped
@@ -88,19 +89,12 @@ class CloudFormation:
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def ran(ran: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that were run; stage has two stacks, and each of its files an origin."""
-    commands: list[list[str]] = []
-
-    def run(command: list[str], **_: Any) -> SimpleNamespace:
-        commands.append(command)
-        return SimpleNamespace(returncode=0)
-
-    monkeypatch.setattr(subprocess, "run", run)
     synthesize(monkeypatch, "database", "lake")
-    monkeypatch.setattr(synthesis, "synthesize", lambda folder, name: None)
+    monkeypatch.setattr(synthesis, "synthesize", lambda folder, name: read_environment(name, folder.config))
     monkeypatch.setattr(shipped, "unexplained", lambda *_: [])
-    return commands
+    return ran
 
 
 def synthesize(monkeypatch: pytest.MonkeyPatch, *parts: str, environment: str = "stage") -> None:
