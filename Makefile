@@ -96,9 +96,10 @@ reference: setup ## Write the pages of docs/reference that are made from the bas
 	@$(BIN)/headwater dev reference
 
 # Not --quiet: it would keep --strict from counting warnings.
-site: build/site-tools/stamp ## Build the documentation's site in build/site; a link that leads nowhere fails it
+site: build/site-tools/stamp ## Build the documentation's site in build/site, and check its links and its search
 	@echo "Building the site of the documentation"
 	@NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs build --strict
+	@$(BIN)/node tools/ask_site.mjs
 
 build/site-tools/stamp: requirements-docs.txt | setup
 	@echo "Setting up MkDocs in build/site-tools"

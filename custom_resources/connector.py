@@ -1,12 +1,12 @@
 """A connector of MSK Connect that keeps its name, and with it its position, through every change.
 
 Offsets hang on the connector's name. A changed configuration, capacity, plugin or worker configuration is updated in
-place. Any other change needs another connector of the same name, which can be created only once the first is gone and,
-for the source, once the replication slot is free. ``AWS::KafkaConnect::Connector`` would create the second before it
-deletes the first.
+place. Any other change needs another connector of the same name. That one can be created only once the first is gone
+and, for the source, once the replication slot is free. ``AWS::KafkaConnect::Connector`` would create the second before
+it deletes the first.
 
-Before a source connector is deleted for good, it drops the slot itself, if the property ``Release`` says so: nobody
-else has a way into a database that the deployment did not make. Where the slot stays, a parameter of Systems Manager
+If the property ``Release`` says so, a source connector drops the slot itself before it is deleted for good. Nobody
+else can log in to a database that the deployment did not make. If the slot stays, a parameter of Systems Manager
 says why, which ``headwater destroy`` reads.
 """
 
@@ -83,8 +83,8 @@ class Clients(NamedTuple):
 def step(event: Event, clients: Clients, database: Database | None, now: float) -> Outcome:
     """Do the next thing that is missing.
 
-    ``database`` has the slot that the connector uses, None for a sink and for a database that the deployment did not
-    make; ``now`` is in epoch seconds. Raises ResourceFailed with the connector's own reason.
+    ``database`` has the slot that the connector uses. It is None for a sink, and for a database that the deployment did
+    not make. ``now`` is in epoch seconds. Raises ResourceFailed with the connector's own reason.
     """
     request = _Request(event, clients, database, now)
     take = request.remove if event["RequestType"] == "Delete" else request.bring_about
@@ -149,7 +149,10 @@ class _Request:
         updates = self._updates(connector)
         for update in updates:
             if update["connectorOperationState"] in _UPDATE_FAILED:
-                raise ResourceFailed(f"The connector {self._name} refused its update: {self._error(update)}")
+                raise ResourceFailed(
+                    f"The connector {self._name} refused its update: {self._error(update)}. Correct the "
+                    "setting, then deploy again"
+                )
         changed = {part: definition[part] for part in _PARTS_IN_PLACE if connector.get(part) != definition[part]}
         # A connector that failed before this request, or by an earlier request's update, is beyond repair.
         if state == "FAILED" or tags.get(MAKE_TAG) != make(definition) or not changed.keys() <= self._updatable():
@@ -175,8 +178,8 @@ class _Request:
         return self._release(connector) or self._delete(connector)
 
     def _release(self, connector: Mapping[str, Any]) -> Outcome | None:
-        """Take the next step until the connector has dropped its slot; None once it has, or where it does not. A slot
-        that stays does not hold up the deletion."""
+        """Take the next step until the connector has dropped its slot. Returns None once it has, or if the slot stays,
+        which does not hold up the deletion."""
         release = self._properties.get("Release")
         if release is None:
             return None
@@ -189,8 +192,8 @@ class _Request:
         return outcome
 
     def _drop_slot(self, connector: Mapping[str, Any], line: str) -> Outcome | str | None:
-        """Take the next step until the connector has logged ``line``; None once it has, or a text that says why it does
-        not."""
+        """Take the next step until the connector has logged ``line``. Returns None once it has, or a text that says why
+        it does not."""
         state, configuration = connector["connectorState"], connector["connectorConfiguration"]
         updates = self._updates(connector)
         # An earlier request, which failed later, may have come so far. Without its slot dropped no such connector runs.
@@ -222,7 +225,7 @@ class _Request:
         )
 
     def _forget_left(self) -> None:
-        """Remove what a deletion recorded: the slot is read again."""
+        """Remove the record of a deletion: the slot is read again."""
         if "Release" not in self._properties:
             return
         try:
@@ -236,7 +239,7 @@ class _Request:
         self._connect.update_connector(connectorArn=arn, currentVersion=version, **change)
 
     def _updatable(self) -> Set[str]:
-        """What UpdateConnector takes in the boto3 that Lambda's Python brings along. One that is older than AWS's
+        """The arguments that UpdateConnector takes in the boto3 of Lambda's Python. A boto3 that is older than AWS's
         documentation would refuse plugins and worker configurations."""
         request: Mapping[str, Any] = self._connect.meta.service_model.operation_model(
             "UpdateConnector"

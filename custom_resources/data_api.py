@@ -14,10 +14,14 @@ from custom_resources import lifecycle
 Row = list[Any]
 
 # SQLStates of what passes: https://www.postgresql.org/docs/16/errcodes-appendix.html
-_IN_THE_WAY = frozenset(
+_OTHER_SESSION = frozenset(
     {
-        # Another session: serialization failure, deadlock, object in use, a lock or a statement that took too long.
+        # Serialization failure, deadlock, object in use, a lock or a statement that took too long.
         "40001", "40P01", "55006", "55P03", "57014",
+    }
+)  # fmt: skip
+_NO_SERVER = frozenset(
+    {
         # A failover or a restart: connection lost, a read-only writer, too many connections, shutdown, start.
         "08000", "08001", "08003", "08006", "25006", "53300", "57P01", "57P02", "57P03",
         # A rotation: the database has the owner's new password, and the secret does not show it yet.
@@ -77,27 +81,34 @@ class Database:
                 self._client.rollback_transaction(**self._cluster, transactionId=transaction)
             except ClientError as error:
                 # The first error counts. The Data API rolls an abandoned transaction back after three minutes.
-                print(f"The transaction could not be rolled back: {lifecycle.code(error)}")
+                print(
+                    f"A transaction may stay open: {lifecycle.code(error)}. The Data API ends it within three minutes"
+                )
             raise
         self._client.commit_transaction(**self._cluster, transactionId=transaction)
 
 
 def in_the_way(error: ClientError) -> bool:
     """Whether a statement failed for a reason that passes: another session, or the service itself."""
-    if lifecycle.passing(error) or lifecycle.code(error) in _PASSING:
-        return True
-    return _sqlstate(error) in _IN_THE_WAY
+    return unserved(error) or _sqlstate(error) in _OTHER_SESSION
+
+
+def unserved(error: ClientError) -> bool:
+    """Whether the service or the server could not run a statement for now, whatever the statement is."""
+    return lifecycle.passing(error) or lifecycle.code(error) in _PASSING or _sqlstate(error) in _NO_SERVER
 
 
 def met_another(error: ClientError) -> bool:
-    """Whether a statement failed because of another transaction: ``lock_missed``, or its table was dropped
+    """Whether a statement failed because of another transaction, by a lock or because its table was dropped
     meanwhile."""
     return lock_missed(error) or _sqlstate(error) == "42P01"
 
 
 def lock_missed(error: ClientError) -> bool:
-    """Whether a statement did not get a lock within its ``lock_timeout``, or another transaction changed the same entry
-    of the catalog."""
+    """Whether a statement did not get a lock within its ``lock_timeout``.
+
+    Two transactions that change the same entry of the catalog count too.
+    """
     return _sqlstate(error) in ("40P01", "55P03") or "tuple concurrently" in str(error)
 
 

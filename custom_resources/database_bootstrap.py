@@ -1,7 +1,7 @@
-"""The database that a deployment makes: its content, and what the connector needs of it.
+"""The database that a deployment makes: its content, and the objects that the connector needs in it.
 
-Two resources. ``Content`` belongs to the database and goes with it. It creates what capture needs and the roles, runs
-each statement of the lake folder's SQL files once, and gives the roles the passwords in their secrets.
+There are two resources. ``Content`` belongs to the database and goes with it. It creates the objects of capture and the
+roles, and runs each statement of the lake folder's SQL files once. It sets the roles' passwords from their secrets.
 ``Publication`` publishes the contracts' tables before the source connector starts, and drops the replication slot and
 the publication once the connector is gone.
 
@@ -27,7 +27,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from custom_resources import lifecycle
-from custom_resources.data_api import Database, in_the_way, lock_missed, met_another
+from custom_resources.data_api import Database, in_the_way, lock_missed, met_another, unserved
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 
 # As many as PostgreSQL's own clients take.
@@ -60,8 +60,9 @@ def is_complete(event: Event, context: object) -> Outcome:
 
 
 def content_step(event: Event, database: Database, statements: Read, secret: Read, now: float) -> Outcome:
-    """Create the database's content, statement by statement; wait for another step where something was in the way, or
-    where much is left to do.
+    """Create the database's content, statement by statement.
+
+    Waits for another step if something was in the way, or if much is left to do.
 
     ``now`` is in epoch seconds. Raises ResourceFailed with the server's words.
     """
@@ -82,13 +83,14 @@ def publication_step(event: Event, database: Database, statements: Read, secret:
 
 
 def slot_is_active(database: Database, slot: str) -> bool:
-    """Whether a connector, or anything else, holds the replication slot; false where there is no such slot."""
+    """Whether a connector, or anything else, holds the replication slot; false if there is no such slot."""
     rows = database.execute(_SLOT_STATE, {"slot": slot})
     return bool(rows and rows[0][0])
 
 
 def scram_verifier(password: str, salt: bytes) -> str:
-    """What PostgreSQL stores of a password (RFC 5803). The password is ASCII, which needs no normalization."""
+    """The verifier that PostgreSQL stores for a password (RFC 5803). The password is ASCII, which needs no
+    normalization."""
     salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _SCRAM_ROUNDS)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")
@@ -124,7 +126,7 @@ def _run_files(database: Database, document: Mapping[str, Any]) -> str | None:
     """Run the statements of the lake folder's files that have not run yet, in their order. The database refuses files
     that were changed, and records each statement in the call that runs it.
 
-    Returns where to go on if the time of one step is over. Raises ResourceFailed where a statement fails for a
+    Returns where to go on if the time of one step is over. Raises ResourceFailed if a statement fails for a
     reason that does not pass.
     """
     began = time.monotonic()
@@ -141,7 +143,8 @@ def _run_files(database: Database, document: Mapping[str, Any]) -> str | None:
 
 
 def _run(database: Database, statement: Mapping[str, Any]) -> None:
-    """Run one statement of a file. Raises ResourceFailed with its place, and what boto3 raises where that passes."""
+    """Run one statement of a file. Raises ResourceFailed with its place, or boto3's error if it
+    passes."""
     try:
         _briefly(partial(database.execute, statement["sql"], statement["parameters"]), lock_missed)
     except ClientError as error:
@@ -151,7 +154,8 @@ def _run(database: Database, statement: Mapping[str, Any]) -> None:
                 "expected a shorter one. Make several of it, or run it by hand, write it with IF NOT EXISTS into the "
                 "file, and deploy again"
             ) from None
-        if in_the_way(error) or lifecycle.code(error) != "DatabaseErrorException":
+        # A user's statement may raise any error by itself, each time again. ``headwater db create`` ends at it, too.
+        if unserved(error) or lock_missed(error) or lifecycle.code(error) != "DatabaseErrorException":
             raise
         raise ResourceFailed(
             f"{statement['place']}: the server refuses this statement: {error}. What stands before it has run; the "
@@ -173,8 +177,10 @@ def _publish(database: Database, document: Mapping[str, Any]) -> Outcome:
 
 
 def _until_done(database: Database, statement: str) -> None:
-    """Run a statement. Where it answers with names and statements, run those too, and repeat it until it has no answer.
-    The locks that others hold are waited for in another step, when all else is done."""
+    """Run a statement. If it returns names and statements, run those too, and repeat it until it returns none.
+
+    A statement that meets another session's lock is tried again in a later step, when all else is done.
+    """
     held: list[ClientError] = []
     tried: set[str] = set()
     # What comes again though it was done, nothing here can change: the checks that follow say so.
@@ -193,7 +199,7 @@ def _until_done(database: Database, statement: str) -> None:
 
 
 def _briefly(run: Callable[[], object], passes: Callable[[ClientError], bool] = met_another) -> None:
-    """Run a statement that waits for a lock for 100 ms at most, and try again for some seconds where it ``passes``.
+    """Run a statement that waits for a lock for 100 ms at most. If its error ``passes``, try again for some seconds.
 
     An ALTER TABLE that waits makes every later query of its table wait too. A transaction of several calls would hold
     the lock between them, and for three minutes when this function dies: so it is one call.
@@ -240,14 +246,17 @@ def set_password(database: Database, role: str, password: str, transaction: str)
 
 
 def usable_password(secret: Mapping[str, str], role: str) -> str:
-    """The password in a role's secret. Raises ResourceFailed where it is not that role's, or no ASCII text."""
+    """The password in a role's secret. Raises ResourceFailed if it is not that role's, or no ASCII text."""
     if secret.get("username") != role:
         raise ResourceFailed(
             f"The secret of {role}: found the user name {secret.get('username')!r}, expected {role}: correct the secret"
         )
     password = secret.get("password", "")
     if not password or not password.isascii() or "\0" in password:
-        raise ResourceFailed(f"The secret of {role}: found no password, or an unusable one, expected ASCII text")
+        raise ResourceFailed(
+            f"The secret of {role}: found no password, or an unusable one, expected ASCII text: put one into the "
+            "secret, then deploy again"
+        )
     return password
 
 

@@ -1,11 +1,11 @@
 """One running step on an EMR cluster, always the current one.
 
 ``AWS::EMR::Step`` starts a step, but neither stops nor follows it. Here a changed step takes the place of the old one,
-a removed one is cancelled, and one that ends by itself is added again (``restart``).
+and a removed one is cancelled. One that ends by itself is added again (``restart``).
 
 A step's name ends with a hash of what it runs, so the cluster's list tells the current step from an old one. The new
 step is added first, then the old one is cancelled. The cluster runs one step at a time, so the new step waits in the
-queue until the old one has ended: whatever goes wrong in between, a step is waiting or running.
+queue until the old one has ended. Whatever goes wrong in between, a step is waiting or running.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def restart(event: Event, context: object) -> None:
 def step(event: Event, emr: Any, now: float) -> Outcome:
     """Do the next thing that is missing.
 
-    ``emr`` is boto3's client; the properties are ``ClusterId``, ``Name``, ``Args`` of command-runner.jar, and
-    ``SettledSeconds``, for which a step must have run, so that a wrong argument fails its deployment; ``now`` is in
-    epoch seconds. Raises ResourceFailed with the reason of a step that failed.
+    ``emr`` is boto3's client; ``now`` is in epoch seconds. The properties are ``ClusterId``, ``Name``, ``Args`` of
+    command-runner.jar, and ``SettledSeconds``. A step must have run for that long, so a wrong argument fails its
+    deployment. Raises ResourceFailed with the reason of a step that failed.
     """
     return lifecycle.attempt(event, now, "EMR", lambda: _bring_about(event, emr, now))
 
@@ -61,8 +61,8 @@ def step(event: Event, emr: Any, now: float) -> Outcome:
 def add_again(event: Event, emr: Any, cluster: str, name: str) -> None:
     """Add the newest step of that name once more, unless one is waiting or running.
 
-    ``event`` is EventBridge's, of the cluster or of the schedule. Only the schedule adds a step again that failed soon
-    after its start, so that a lasting error costs little.
+    ``event`` is EventBridge's, of the cluster or of the schedule. If a step failed soon after its
+    start, only the schedule adds it again: a lasting error costs little.
     """
     of_cluster = event["detail"].get("clusterId")
     if of_cluster is not None and of_cluster != cluster:
@@ -70,7 +70,10 @@ def add_again(event: Event, emr: Any, cluster: str, name: str) -> None:
         return
     queue = _Queue(emr, cluster, name)
     if not queue.works():
-        print(f"The cluster {cluster} has ended: no step can be added")
+        print(
+            f"The cluster {cluster} has ended: no step can be added, and no change reaches the lake. Raise "
+            "emr.generation in the environment's file, and deploy"
+        )
         return
     if queue.active():
         return
@@ -112,7 +115,7 @@ class _Queue:
         return state in _CLUSTER_WORKS
 
     def active(self) -> list[Step]:
-        """The steps that wait, run, or have been asked to end."""
+        """The steps that wait, run, or are being cancelled."""
         return self.steps(_ACTIVE)
 
     def steps(self, states: Sequence[str]) -> list[Step]:
@@ -162,15 +165,21 @@ def _replace(event: Event, queue: _Queue, now: float) -> Outcome:
     active = queue.active()
     equal = [step for step in active if step["Name"] == current]
     if not equal:
+        # A step that this request added and that failed already fails the request.
         for failed in queue.steps(("FAILED",)):
             if failed["Name"] == current and _created(failed).timestamp() >= lifecycle.began(event):
-                raise ResourceFailed(f"The step {failed['Id']} failed: {_reason(failed)}")
+                raise ResourceFailed(
+                    f"The step {failed['Id']} failed: {_reason(failed)}. `headwater logs writer --env ENV` shows its "
+                    "log, some minutes late. Mend the cause, then deploy again"
+                )
         queue.add(current, arguments)
         return lifecycle.wait(event, now, f"the step {current} to be added")
+    # Of several equal steps the oldest stays; all others are cancelled.
     kept = min(equal, key=_created)
     waiting = _cancel(event, queue, [step for step in active if step["Id"] != kept["Id"]], now)
     if waiting is not None:
         return waiting
+    # Done once the step has run for a while: a wrong argument would have ended it soon.
     started = kept["Status"]["Timeline"].get("StartDateTime")
     settled = int(event["ResourceProperties"]["SettledSeconds"])
     if kept["Status"]["State"] != "RUNNING" or started is None or now - started.timestamp() < settled:
@@ -184,7 +193,7 @@ def _clear(event: Event, queue: _Queue, now: float) -> Outcome | None:
 
 
 def _cancel(event: Event, queue: _Queue, steps: list[Step], now: float) -> Outcome | None:
-    """Ask steps to end, and kill them when they do not; None where there are none."""
+    """Ask steps to end, and kill them when they do not; None if there are none."""
     if not steps:
         return None
     patient = now - lifecycle.began(event) < PATIENCE

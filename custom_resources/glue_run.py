@@ -40,7 +40,7 @@ def step(event: Event, glue: Any, now: float) -> Outcome:
 
 
 def start_again(glue: Any, job: str, ended: str | None) -> None:
-    """Start a job unless it runs. Where the run ``ended`` lasted less than two minutes, leave the next to the schedule.
+    """Start a job unless it runs. If the run ``ended`` lasted less than two minutes, leave the next to the schedule.
 
     Raises what boto3 raises.
     """

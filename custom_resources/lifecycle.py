@@ -1,8 +1,8 @@
 """What all custom resources share: how a request begins, waits and fails.
 
 CDK's provider framework calls ``on_event`` once and then ``is_complete`` until that says so, with the same event each
-time. A step looks at what is there, does the next thing that is missing, and forgets: a repeated, interrupted or
-rolled-back request needs no memory of the one before.
+time. A step reads the present state, does the next thing that is missing, and keeps nothing. So a repeated, interrupted
+or rolled-back request needs no memory of the one before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Event = dict[str, Any]
 """A request of CloudFormation's as CDK's provider framework hands it on."""
 
 Outcome = dict[str, Any]
-"""What ``is_complete`` returns: ``IsComplete``, and ``Data`` where it is true."""
+"""The result of ``is_complete``: ``IsComplete``, and ``Data`` if it is true."""
 
 # Seconds. Shorter than the framework's own limit, whose message would not say what was waited for.
 LONGEST_WAIT = 50 * 60
@@ -66,7 +66,7 @@ def on_event(event: Event, context: object) -> Outcome:
 
 
 def begin(event: Event, now: float) -> Outcome:
-    """Answer a request: which resource this is, and since when (epoch seconds) the request is on its way.
+    """Answer a request with the resource's id and the request's beginning, in epoch seconds.
 
     A resource's id is its property ``Name``. As long as that stays, CloudFormation never asks to delete an old one
     after a change. Nothing else happens here, because the framework forgets a resource whose first call fails.
@@ -81,15 +81,15 @@ def began(event: Event) -> float:
 
 
 def wait(event: Event, now: float, what: str) -> Outcome:
-    """Ask to be called again; ``what`` is waited for. Raises ResourceFailed when that has taken too long."""
+    """Ask to be called again, to wait for ``what``. Raises ResourceFailed when that has taken too long."""
     if now - began(event) > LONGEST_WAIT:
-        raise ResourceFailed(f"Waited {LONGEST_WAIT // 60} minutes in vain for {what}")
+        raise ResourceFailed(f"Waited {LONGEST_WAIT // 60} minutes in vain for {what}. Mend that, then try again")
     print(f"{event['RequestType']} {event['PhysicalResourceId']}: waiting for {what}")
     return {"IsComplete": False}
 
 
 def done(**data: str) -> Outcome:
-    """Say that all is done; ``data`` are the resource's attributes."""
+    """Return the outcome of a finished request. ``data`` are the resource's attributes."""
     return {"IsComplete": True, "Data": data}
 
 
@@ -107,11 +107,11 @@ def passing(error: Exception) -> bool:
 def attempt(
     event: Event, now: float, service: str, step: Callable[[], Outcome], passes: Callable[[ClientError], bool] = passing
 ) -> Outcome:
-    """Take a step of a request. Where AWS refuses a call, wait if the refusal will pass, else fail.
+    """Take a step of a request. If AWS refuses a call, wait if the refusal will pass, else fail.
 
-    ``service`` names in messages who refused. ``passes`` says which of its errors pass by themselves; a missing right
-    or resource passes as well while it may have been granted or made only a moment ago. Raises ResourceFailed with
-    AWS's own words.
+    ``service`` names the refusing service in messages. ``passes`` says which of its errors pass by themselves. A
+    missing right or resource passes as well, while it may have been granted or made only a moment ago. Raises
+    ResourceFailed with AWS's own words.
     """
     try:
         return step()
@@ -122,6 +122,6 @@ def attempt(
 
 
 def _settling(event: Event, error: Exception, now: float) -> bool:
-    """Whether a right or a resource is missing that AWS may not know everywhere yet, because the request has only just
-    begun."""
+    """Whether a right or a resource is missing only because the request has just begun: AWS may not know it everywhere
+    yet."""
     return code(error) in _NOT_SETTLED and now - began(event) < _SETTLE

@@ -47,17 +47,16 @@ class Clients:
 
 @dataclass(frozen=True)
 class Target:
-    """The roles of a database and who logs in as them.
-
-    ``database`` has the properties of ``data_api.Database``; ``roles`` has the role of each secret's ARN, and
-    ``connectors`` the connector's name of each role that a connector logs in as. A new password has none of the
-    characters ``excluded``.
-    """
+    """The roles of a database, and their connectors."""
 
     database: Mapping[str, str]
+    """The properties of ``data_api.Database``."""
     roles: Mapping[str, str]
+    """The role of each secret, by the secret's ARN."""
     connectors: Mapping[str, str]
+    """The name of the connector that logs in as a role, by the role."""
     excluded: str
+    """The characters that a new password must not have."""
 
 
 def rotate(event: Mapping[str, Any], context: object) -> None:
@@ -86,7 +85,10 @@ def step(event: Mapping[str, Any], clients: Clients, target: Target, sleep: Call
                 raise
             print(f"{event['Step']}: trying again after {lifecycle.code(error)}")
         sleep(_PAUSE)
-    raise RotationFailed(f"{event['Step']} of {rotation.role}: waited {PATIENCE // 60} minutes in vain")
+    raise RotationFailed(
+        f"{event['Step']} of {rotation.role}: waited {PATIENCE // 60} minutes in vain. Secrets Manager will try "
+        "again; until then the database may have either password. docs/runbooks/rotation-failed.md says what to do"
+    )
 
 
 class _Rotation:

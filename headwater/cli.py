@@ -44,7 +44,11 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]Error:[/] {escape(str(error))}")
+        # It takes a while to import.
+        from headwater.commands.advice import as_typed
+
+        said = escape(as_typed(str(error)))
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]Error:[/] {said}")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("\nStopped.\n")

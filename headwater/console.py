@@ -60,7 +60,7 @@ def announce(text: str, *, aside: bool = False) -> Iterator[None]:
 
 
 def keep_running(addresses: Mapping[str, str], check: Callable[[], None] = lambda: None) -> None:
-    """Print where parts are reached, by their names, and return at Ctrl-C. ``check``, which raises where a part has
+    """Print where parts are reached, by their names, and return at Ctrl-C. ``check``, which raises if a part has
     ended, is called now and then."""
     say("Everything keeps running until you press Ctrl-C:")
     for name, address in addresses.items():

@@ -55,7 +55,7 @@ class LakeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Annotated[str, Meta(pattern=rf"^[0-9a-z.]+{END}", extra={"expected": "the release that `commit` belongs to"})]
         | None
     ) = None
-    """The release that ``commit`` belongs to. ``./headwater upgrade`` keeps ``commit`` if this is still ``release``."""
+    """The release of ``commit``. ``./headwater upgrade`` keeps ``commit`` while this equals ``release``."""
 
     def text(self) -> str:
         """Return the content of ``headwater.yaml``: a line per field, as ``./headwater`` reads it."""
@@ -64,13 +64,13 @@ class LakeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def _plain(value: str) -> str:
-    """A value as YAML has it. Quotes are for what YAML would read otherwise."""
+    """A value in YAML, in quotes if YAML would read it otherwise."""
     return value if re.fullmatch(r"[\w/][\w@:/.+-]*", value) and not value.endswith(":") else f'"{value}"'
 
 
 @dataclass(frozen=True)
 class LakeFolder:
-    """The places of a lake folder. The checkout of Headwater is one, that of the example."""
+    """The places of a lake folder. The checkout of Headwater is the lake folder of the example."""
 
     root: Path
     """The folder that has ``headwater.yaml``."""
@@ -88,7 +88,7 @@ class LakeFolder:
 
     @classmethod
     def make(cls, root: Path, name: str) -> Self:
-        """Make a lake folder that has no contracts yet and wants the release that runs."""
+        """Make a lake folder without contracts. Its release is the running one."""
         folder = cls(root)
         for part in (folder.contracts, folder.config):
             part.mkdir(parents=True)

@@ -1,8 +1,11 @@
-"""Where the product's own files lie. ``lake_folder`` has the places of a lake."""
+"""The paths of the product's own files. The module ``lake_folder`` has the paths of a lake's files."""
 
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+SETUP = ROOT / "tools" / "setup"
+"""The script that installs what Headwater needs."""
 
 ASSETS_JARS = ROOT / "assets" / "jars"
 

@@ -31,7 +31,7 @@ def run(
     """Run a program and return its exit status. If this is left before the program's end, all its processes are killed.
 
     ``name`` is what a person calls it. Its output is appended to ``log``. ``env`` is the whole environment, ``cwd`` the
-    working directory; None stands for this process's own. ``patience`` is that of ``wait_until``, in seconds. Raises
+    working directory; None stands for this process's own. ``patience`` has its meaning in ``wait_until``. Raises
     UserError if the program stands still.
     """
     with private_files.append(log) as out:
@@ -62,8 +62,11 @@ def await_end(
     work: Callable[[], float] | None = None,
     progress: Callable[[], object] = lambda: None,
 ) -> None:
-    """Wait until a program has ended. ``patience``, ``work`` and ``progress`` are those of ``wait_until``, which raises
-    StuckError; by default the work is the program's and its descendants'."""
+    """Wait until a program has ended.
+
+    ``patience``, ``work`` and ``progress`` are passed to ``wait_until``, which raises StuckError. By default the work
+    is the processor time of the program and its descendants.
+    """
     wait_until(
         f"{name} to end",
         lambda: child.poll() is not None,

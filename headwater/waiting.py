@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 180.0
 MOST_PATIENCES = 5
 """Processor time alone extends a wait to so many times its patience, so that an endless loop ends too."""
 MOST_IN_ALL = 40
-"""A wait takes at most so many times its patience, whatever moves: some things move for ever."""
+"""A wait takes at most so many times its patience, whatever moves, because some things never stop moving."""
 WORKING_SHARE = 0.05
 """The share of one core from which processes count as working. Parts of a pipeline that only poll need less, and a
 thread that wants a core gets more even if eight others want it too."""

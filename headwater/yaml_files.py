@@ -1,5 +1,4 @@
-"""YAML as people write it: environments, contracts, lists. An error names the file, the field, what was found and what
-was expected."""
+"""Reads YAML that people write: environments, contracts, lists. An error names file, field, found and expected."""
 
 from __future__ import annotations
 
@@ -32,21 +31,27 @@ def yaml_paths(folder: Path) -> list[Path]:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read the one document of a file. Raises UserError where the file cannot be read or is not YAML."""
+    """Read the one document of a file. Raises UserError if the file cannot be read or is not YAML."""
+    return load_yaml(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text, with the line ends that it has. Raises UserError if it cannot be read as UTF-8."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_bytes().decode("utf-8")
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: found {error.object[error.start]:#04x} at byte {error.start}, expected UTF-8"
         ) from None
-    return load_yaml(text, str(path))
 
 
 def load_yaml(text: str, where: str) -> Any:
-    """Read one YAML document; ``where`` is its file. Raises UserError where it is not YAML, and where YAML would
-    silently misread it: a field that is written twice (the last would count), a type with a comma and without quotes.
+    """Read one YAML document; ``where`` is its file.
+
+    Raises UserError if it is not YAML, or if YAML would silently misread it. It would for a field that is written twice
+    (the last would count), and for a type with a comma and without quotes.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader)
@@ -56,42 +61,81 @@ def load_yaml(text: str, where: str) -> Any:
         raise UserError(f"{where}: not YAML: {error}") from None
 
 
-def set_value(text: str, path: Sequence[str], value: str) -> str:
+def set_value(text: str, path: Sequence[str], value: str, *, behind: str = "") -> str:
     """The text of a YAML document of mappings with this plain value of the field at ``path``, and all else, comments
-    included, as it was. A field or a mapping that is not there is added. Raises KeyError if another kind of value
-    stands in the way."""
+    included, as it was. A field or a mapping that is not there is added, behind the field ``behind`` or as the last one
+    of its mapping. Raises KeyError if another kind of value stands in the way."""
     node: Any = yaml.compose(text, Loader=_Loader)
     for depth, name in enumerate(path):
         if not isinstance(node, yaml.MappingNode):
             raise KeyError(path[depth - 1])
         inner = {key.value: value for key, value in node.value}
         if name not in inner:
-            return _added(text, node, path[depth:], value)
+            return _added(text, node, path[depth:], value, inner.get(behind, node))
         node = inner[name]
     if not isinstance(node, yaml.ScalarNode):
         raise KeyError(path[-1])
     return text[: node.start_mark.index] + value + text[node.end_mark.index :]
 
 
-def _added(text: str, mapping: yaml.MappingNode, path: Sequence[str], value: str) -> str:
-    """The text with a field behind the last one of a mapping; ``path`` leads to it from there."""
+def _added(text: str, mapping: yaml.MappingNode, path: Sequence[str], value: str, last: yaml.Node) -> str:
+    """Return the text with a new field behind ``last``.
+
+    - ``path``: the names that lead from ``mapping`` to the field.
+    - ``last``: a value of ``mapping``, or ``mapping`` itself.
+    """
     if mapping.flow_style:
         end = text.rindex("}", 0, mapping.end_mark.index)
         field = "".join(f"{name}: {{" for name in path[:-1]) + f"{path[-1]}: {value}" + "}" * (len(path) - 1)
         return f"{text[:end]}{', ' if mapping.value else ''}{field}{text[end:]}"
-    last: yaml.Node = mapping
-    # A block's own end is where the next one begins: behind blank lines and comments.
-    while isinstance(last, yaml.CollectionNode) and not last.flow_style and last.value:
-        last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
-    end = text.find("\n", len(text[: last.end_mark.index].rstrip())) + 1 or len(text)
+    end = _end_of_lines(text, last)
     margin = mapping.start_mark.column
     lines = [f"{' ' * (margin + 2 * depth)}{name}:" for depth, name in enumerate(path)]
     before = text[:end] if text[:end].endswith("\n") else f"{text[:end]}\n"
     return before + "\n".join(lines) + f" {value}\n" + text[end:]
 
 
+def _end_of_lines(text: str, node: yaml.Node) -> int:
+    """Where the line behind a value begins."""
+    # A block's own end is where the next one begins: behind blank lines and comments.
+    while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
+    return text.find("\n", len(text[: node.end_mark.index].rstrip())) + 1 or len(text)
+
+
+def remove_value(text: str, path: Sequence[str]) -> str:
+    """The text of a YAML document of mappings without the field at ``path``, and all else as it was.
+
+    The field's comments go with it: in its own lines, and in the lines directly above it. Lines above the first field
+    of the document stay. A mapping of this field alone goes as a whole. Raises KeyError
+    if there is no such field.
+    """
+    root: Any = yaml.compose(text, Loader=_Loader)
+    node, mapping, at = root, root, 0
+    for name in path:
+        names = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        if name not in names:
+            raise KeyError(name)
+        if len(names) > 1:
+            mapping, at = node, names.index(name)
+        node = node.value[names.index(name)][1]
+    key, value = mapping.value[at]
+    if mapping.flow_style:
+        is_last = at + 1 == len(mapping.value)
+        start = mapping.value[at - 1][1].end_mark.index if at and is_last else key.start_mark.index
+        end = value.end_mark.index if is_last else mapping.value[at + 1][0].start_mark.index
+        return text[:start] + text[end:]
+    margin = " " * key.start_mark.column
+    start, end = key.start_mark.index - len(margin), _end_of_lines(text, value)
+    while (mapping is not root or at) and (above := re.search(rf"(?<![^\n]){margin}#[^\n]*\n\Z", text[:start])):
+        start = above.start()
+    while below := re.match(rf"{margin}[ \t]+#[^\n]*(\n|\Z)", text[end:]):
+        end += below.end()
+    return text[:start] + text[end:]
+
+
 class _Misread(yaml.YAMLError):
-    """YAML that does not say what its writer meant."""
+    """YAML that means something else than its author probably meant."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -151,13 +195,14 @@ def either(values: Iterable[object]) -> str:
 
 
 def convert(document: object, kind: type[_Kind], where: str) -> _Kind:
-    """Make the msgspec Struct ``kind`` of a document; ``where`` is its file. Raises UserError naming the first field
-    that does not fit.
+    """Make the msgspec Struct ``kind`` of a document; ``where`` is its file.
 
-    A field may be a Struct, one of several Structs with tags, a dict, a list or tuple, a Literal, str, int, float,
-    bool, or one of them or None. The error takes what it expected from the field's type and limits. A field that has a
-    pattern or a limited length says it itself:
-    ``Meta(pattern=…, extra={"expected": "12 digits in quotes"})``.
+    A field may be a Struct, one of several Structs with tags, a dict, a list or tuple, a Literal, str, int, float or
+    bool. It may also be one of these or None.
+
+    Raises UserError naming the first field that does not fit. The error takes the expected values from the field's type
+    and limits. A field with a pattern or a limited length says it itself:
+    ``Meta(pattern=…, extra={"expected": "12 digits in quotes"})``. ``expected_if_missing`` is for files that lack it.
     """
     try:
         return msgspec.convert(document, kind)
@@ -176,7 +221,8 @@ def _explained(message: str, document: object, kind: type, where: str) -> UserEr
         value = value[step]
     if problem.startswith("Object missing required field"):
         name = _quoted(problem)
-        expected = _expected(_type_below(node, name, value), None)
+        missing = _type_below(node, name, value)
+        expected = _noted(missing, "expected_if_missing") or _expected(missing, None)
         return UserError(f"{where}: {_dotted([*steps, name])}: found nothing, expected {expected}")
     unknown = _unknown_field(problem, place, value)
     if unknown is not None:
@@ -192,7 +238,7 @@ def _explained(message: str, document: object, kind: type, where: str) -> UserEr
 
 
 def _unknown_field(problem: str, place: str, value: Any) -> str | None:
-    """The field of ``value`` that its Struct does not have, or None where the problem is another."""
+    """The field of ``value`` that its Struct does not have, or None if the problem is another."""
     if place.startswith("key` in `"):  # YAML makes a number or true of the field's name
         return next(str(key) for key in value if not isinstance(key, str))
     return _quoted(problem) if problem.startswith("Object contains unknown field") else None
@@ -209,7 +255,7 @@ def _dotted(steps: Sequence[str | int]) -> str:
 
 
 def _kinds(node: inspect.Type) -> Iterator[inspect.Type]:
-    """The types that a value may have, without what is noted of them."""
+    """The types that a value may have, without their metadata."""
     if isinstance(node, inspect.Metadata):
         yield from _kinds(node.type)
     elif isinstance(node, inspect.UnionType):
@@ -220,7 +266,7 @@ def _kinds(node: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def _meant(node: inspect.Type, value: Any) -> inspect.Type:
-    """The type that a value's tag chooses among several Structs; the type as it is where there is no such choice."""
+    """The type that a value's tag chooses among several Structs; the type as it is if there is no such choice."""
     for kind in _kinds(node):
         if isinstance(kind, inspect.StructType) and _has_tag(value, kind):
             return kind
@@ -261,7 +307,7 @@ def _fields(node: inspect.Type) -> list[str]:
 def _expected(node: inspect.Type, value: object) -> str:
     """Which values a type takes, in words; ``value`` is what stands there instead."""
     if isinstance(node, inspect.Metadata):
-        return _own_words(node) or _expected(node.type, value)
+        return _noted(node, "expected") or _expected(node.type, value)
     if isinstance(node, inspect.UnionType):
         members = [_expected(member, value) for member in node.types if not isinstance(member, inspect.NoneType)]
         return " or ".join(members) + (", or null" if inspect.NoneType() in node.types else "")
@@ -285,7 +331,7 @@ def _expected(node: inspect.Type, value: object) -> str:
 def _limits(node: inspect.Type) -> str:
     """The limits of a value that has the right type."""
     if isinstance(node, inspect.Metadata):
-        return _own_words(node) or _limits(node.type)
+        return _noted(node, "expected") or _limits(node.type)
     if isinstance(node, inspect.UnionType):
         return " or ".join(filter(None, map(_limits, node.types))) + (
             ", or null" if inspect.NoneType() in node.types else ""
@@ -304,5 +350,6 @@ def _range(least: float | None, most: float | None) -> str:
     return f"{least} or more" if most is None else f"{least}" if least == most else f"{least} to {most}"
 
 
-def _own_words(node: inspect.Metadata) -> str | None:
-    return (node.extra or {}).get("expected")
+def _noted(node: inspect.Type, name: str) -> str | None:
+    """What a field says itself, as ``Meta(extra=…)``."""
+    return (node.extra or {}).get(name) if isinstance(node, inspect.Metadata) else None

@@ -65,10 +65,11 @@ def build(
 ) -> Application:
     """Make the stacks that the contracts need in an environment, held to the security rules.
 
-    Raises UserError where an asset is missing, or where the environment's file lacks a section that a contract needs.
+    Raises UserError if an asset is missing, or if the environment's file lacks a section that a contract needs.
     """
     nag.check(scope)
     scope.node.set_context(LAKE_TAG, assets.lake.settings.name)
+    # Only a PostgreSQL pipeline needs a network. The lake comes before the pipelines that write to it.
     network = None
     if of_database(contracts, POSTGRESQL):
         network = NetworkStack(scope, environment=environment)
@@ -91,6 +92,7 @@ def build(
         bi = BiStack(
             scope, environment=environment, lake=lake, contracts=contracts, content=content, settings=environment.bi
         )
+    # Functions that CDK brings along get log groups with an expiry.
     for stack in (network, lake):
         if stack is not None:
             keep_function_logs(stack)
@@ -167,7 +169,7 @@ def _relational(
 @final
 @dataclass(frozen=True)
 class _KeyValue:
-    """The stacks that only contracts of DynamoDB need. ``tables`` is None where the tables are there already."""
+    """The stacks that only contracts of DynamoDB need. ``tables`` is None if the tables are there already."""
 
     tables: KeyValueStack | None
     watched: WatchedKeyValue
@@ -229,7 +231,7 @@ def _database(
 def capture_settings(
     environment: Environment, lake: LakeStack, address: Address, folder: LakeFolder
 ) -> CaptureSettings:
-    """What the connectors are told about this environment. CloudFormation fills in the addresses."""
+    """The connectors' settings for this environment. CloudFormation fills in the addresses."""
     return CaptureSettings(
         environment=environment.name,
         region=environment.region,

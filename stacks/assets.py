@@ -53,7 +53,7 @@ class Assets:
         return _present(python_archives.path(platform, self.build))
 
     def bootstrap_script(self) -> Path:
-        """What unpacks these packages on a node."""
+        """The script that unpacks these packages on a node."""
         return _present(self.root / "emr_bootstrap" / "unpack_python.sh")
 
     def writer_script(self) -> Path:
@@ -80,7 +80,7 @@ class Assets:
         return self._written(f"database/{name}.json", json.dumps(document, indent=1))
 
     def connect_plugin(self) -> Path:
-        """All plugins in one zip, each in its own folder, because MSK Connect takes one plugin per connector and the
+        """All plugins in one zip, each in its own folder. MSK Connect takes one plugin per connector, and the
         source needs both Debezium and the config provider. The zip's bytes depend on the plugins' bytes alone."""
         parts = [_present(self.build / f"{plugin}.zip") for plugin in jars.PLUGINS.values()]
         whole = self.lake.build / "plugins" / "headwater-msk-connect.zip"
@@ -105,8 +105,10 @@ class Assets:
 
 @dataclass(frozen=True)
 class NamedFile:
-    """A file in the bucket of assets under its own name instead of its content's hash, because pip reads a wheel's
-    version and platform from its name. The name has to change with the content, as the name of a released wheel does.
+    """A file in the bucket of assets under its own name instead of its content's hash.
+
+    pip reads a wheel's version and platform from its name. The name has to change with the content, as the name of a
+    released wheel does.
     """
 
     uri: str
@@ -139,5 +141,5 @@ def fetch_arns(files: Iterable[s3_assets.Asset]) -> list[str]:
 
 def _present(path: Path) -> Path:
     if not path.is_file():
-        raise UserError(f"{path}: found no file, expected an asset of the deployment: run `make assets`")
+        raise UserError(f"{path}: found no file, expected an asset of the deployment: run `headwater dev assets`")
     return path

@@ -23,7 +23,7 @@ class HeadwaterStack(cdk.Stack):
         # CDK asks for the zones while it makes the stack.
         self._zones = list(environment.availability_zones)
         self.prefix = environment.prefix
-        """What the names of an environment's resources are, or begin with."""
+        """The prefix of the names of an environment's resources. Some resources have it as their name."""
         name = f"{self.prefix}-{part}"
         self.protected = environment.data.retain and name not in _unprotected(scope)
         """Whether the stack, and what holds data in it, is protected from deletion."""
@@ -57,10 +57,10 @@ class HeadwaterStack(cdk.Stack):
 
     @property
     def data_removal(self) -> cdk.RemovalPolicy:
-        """What becomes of a resource that holds data when it leaves its stack.
+        """The removal policy of a resource that holds data.
 
-        A retained resource still goes when its own creation is rolled back. Otherwise its fixed name would refuse the
-        next try.
+        If the creation of a retained resource is rolled back, CloudFormation deletes it all the same. If it stayed, its
+        fixed name would make the next try fail.
         """
         if self.environment_settings.deletes_data:
             return cdk.RemovalPolicy.DESTROY
@@ -84,7 +84,7 @@ class HeadwaterStack(cdk.Stack):
     def service_log_group(
         self, scope: Construct, id_: str, log_group_name: str, key: kms.IKey | None = None
     ) -> logs.LogGroup:
-        """The log group that a service would otherwise make itself, and keep for ever."""
+        """The log group that a service would otherwise make itself, without an expiry."""
         return logs.LogGroup(
             scope,
             id_,
@@ -95,8 +95,8 @@ class HeadwaterStack(cdk.Stack):
         )
 
     def service_principal(self, service: str, source_arn: str | None = None) -> iam.ServicePrincipal:
-        """A service of AWS's, such as ``glue.amazonaws.com``, while it acts on behalf of this account, and for the
-        resources that match ``source_arn`` where the service tells for which it acts."""
+        """A service of AWS's, such as ``glue.amazonaws.com``, while it acts on behalf of this account. With
+        ``source_arn``, only while it acts for a resource that matches; not every service says for which it acts."""
         conditions: dict[str, dict[str, str]] = {"StringEquals": {"aws:SourceAccount": self.account}}
         if source_arn is not None:
             conditions["ArnLike"] = {"aws:SourceArn": source_arn}
@@ -122,7 +122,7 @@ class HeadwaterStack(cdk.Stack):
         )
 
     def grant_read_secret(self, grantee: iam.IGrantable, name: str, key_arn: str | None) -> None:
-        """Let a principal read a secret by its name, and decrypt it with its key, None where that is AWS's own.
+        """Let a principal read a secret by its name, and decrypt it with its key. A key of None is AWS's own.
 
         An exported ARN would keep a secret from going when nothing needs it any more.
         """

@@ -1,4 +1,4 @@
-"""Bi: QuickSight over Athena, where the environment asks for it."""
+"""Bi: QuickSight over Athena, if the environment has a section ``bi``."""
 
 from __future__ import annotations
 

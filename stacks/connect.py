@@ -59,23 +59,23 @@ _CALLER_ACTIONS = (
 
 @dataclass(frozen=True)
 class _Definition:
-    """What makes one connector differ from another.
-
-    ``part`` begins the ids of its resources. A worker has ``units`` of 1 vCPU and 4 GiB. ``slot`` holds the properties
-    of the replication slot that a source reads, where the custom resource may look at it; ``release`` those by which
-    the connector drops the slot itself, or leaves it, where the resource may not.
-    """
+    """The settings that differ from connector to connector."""
 
     part: str
+    """Begins the ids of its resources."""
     logs: logs.LogGroup
     name: str
     config: Mapping[str, str]
     role: iam.Role
     security_group: ec2.SecurityGroup
     units: int
+    """The size of a worker, in units of 1 vCPU and 4 GiB."""
     workers: int
     slot: Mapping[str, str] | None = None
+    """The properties of a source's replication slot, if the custom resource may query it."""
     release: Mapping[str, str] | None = None
+    """The properties by which the connector drops or leaves the slot itself, if the custom resource may not query
+    it."""
 
 
 class ConnectStack(HeadwaterStack):
@@ -256,8 +256,8 @@ class ConnectStack(HeadwaterStack):
         return connector
 
     def _release(self, slot: str | None) -> dict[str, str] | None:
-        """The properties by which the source connector drops a slot when it is deleted with the environment's data, and
-        the custom resource records why a slot stays."""
+        """The properties by which the source connector drops a slot when it is deleted with the environment's data. By
+        them the custom resource also records why a slot stays."""
         if slot is None:
             return None
         parameter = left_slot.parameter(self.environment_settings.name)

@@ -123,7 +123,7 @@ class DatabaseStack(HeadwaterStack):
 
     @property
     def address(self) -> Address:
-        """Where the source connector finds it."""
+        """The address for the source connector."""
         return Address(self.host, self.port, self._name, self.secret_name("cdc"))
 
     def secret_name(self, part: str) -> str:
@@ -193,7 +193,7 @@ class DatabaseStack(HeadwaterStack):
         return {role: self._secrets[part].secret_arn for part, role in ROLES.items()}
 
     def owner_secret_seen_from(self, scope: Construct) -> secretsmanager.ISecret:
-        """The owner's secret as a construct of a later stack, which holds what is attached to it there."""
+        """The owner's secret as a construct of a later stack, which then holds the secret's attachments there."""
         return secretsmanager.Secret.from_secret_attributes(
             scope, "OwnerSecret", secret_complete_arn=self._owner_secret.secret_arn, encryption_key=self._key
         )

@@ -28,7 +28,7 @@ from stacks.polled import LONGEST_STEP, Functions, PolledProvider
 
 
 class DatabaseContentStack(HeadwaterStack):
-    """What stands in the database before a connector reads it. ``files`` are the lake folder's; ``connector`` is the
+    """The content of the database before a connector reads it. ``files`` are the lake folder's; ``connector`` is the
     name of the connector that will read it."""
 
     def __init__(
@@ -55,8 +55,10 @@ class DatabaseContentStack(HeadwaterStack):
         self.role_rotation = self._role_rotation(database, connector, content, assets)
 
     def _content(self, database: DatabaseStack, files: Sequence[SqlFile], assets: Assets) -> cdk.CustomResource:
-        """Create what capture needs and roles, which run again whenever they change, and run the lake folder's files,
-        each statement once."""
+        """Create capture and roles, and run the lake folder's files.
+
+        Statements of capture and roles run again whenever they change; each statement of a file runs once.
+        """
         document = {"statements": created_statements(), **database_files.document(files)}
         statements = s3_assets.Asset(self, "Statements", path=str(assets.statements("content", document)))
         provider = PolledProvider(self, "Bootstrap", module="database_bootstrap", assets=assets)

@@ -12,7 +12,7 @@ from stacks.network import NetworkStack
 
 
 class DatabasePeeringStack(HeadwaterStack):
-    """A peering with the VPC of which ``cidr`` is the network, and routes both ways. CloudFormation accepts a peering
+    """A peering with the VPC whose network is ``cidr``, and routes both ways. CloudFormation accepts a peering
     within one account and region by itself."""
 
     def __init__(

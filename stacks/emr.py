@@ -187,9 +187,10 @@ class EmrStack(HeadwaterStack):
     def _security_groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup, ec2.SecurityGroup]:
         """The groups of primary node, core nodes and service access.
 
-        The stack has every inbound rule that EMR would otherwise add by itself, so that the rules go when the stack
+        The stack has every inbound rule that EMR would otherwise add by itself, so the rules go when the stack
         goes. EMR adds no outbound rule to groups that it is given. The rules are the minimum for EMR 7 in private
         subnets: https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-man-sec-groups.html
+
         Security groups filter neither DNS by the VPC's resolver, nor Amazon's time service, nor instance metadata:
         https://docs.aws.amazon.com/vpc/latest/userguide/vpc-security-groups.html
         """
@@ -285,7 +286,7 @@ class EmrStack(HeadwaterStack):
         ]
 
     def _unpack_python(self, assets: Assets) -> emr.CfnCluster.BootstrapActionConfigProperty:
-        """What gives each node the Python packages of the writer. The nodes' processors are of one platform."""
+        """The action that gives each node the writer's Python packages. The nodes' processors are of one platform."""
         platform = allow_lists.platform(self.environment_settings.postgresql.emr.primary_type)
         script = s3_assets.Asset(self, "UnpackPython", path=str(assets.bootstrap_script()))
         archive = s3_assets.Asset(self, "Python", path=str(assets.python(platform)))

@@ -114,8 +114,8 @@ class EmrWriterStack(HeadwaterStack):
         restarts.every(_RESTART_MINUTES, "WriterRegularly", f"Adds {self.step_name} where it does not run")
 
     def _grant_keep_step(self, role: iam.Role) -> None:
-        """Let the custom resource add and cancel the steps of this environment's clusters, and look at any cluster: one
-        that EMR has forgotten has no tag to know it by, and must be told from one that may not be seen."""
+        """Let the custom resource add and cancel the steps of this environment's clusters, and describe any cluster. A
+        cluster that EMR has forgotten has no tag to know it by, and must differ from one that may not be seen."""
         clusters = self.format_arn(service="elasticmapreduce", resource="cluster", resource_name="*")
         grant(role, ["elasticmapreduce:DescribeCluster", "elasticmapreduce:ListSteps"], [clusters])
         grant(

@@ -30,7 +30,7 @@ class ExistingSource(RelationalSource):
 
     @classmethod
     def of(cls, settings: ExistingDatabase, peering: DatabasePeeringStack | None) -> ExistingSource:
-        """The source; ``peering`` is the way to it, None where its owner makes that."""
+        """The source; ``peering`` is the way to it, None if its owner makes that."""
         return cls(
             address=Address(settings.host, str(settings.port), settings.name, settings.secret),
             stacks=[peering] if peering is not None else [],
@@ -40,8 +40,8 @@ class ExistingSource(RelationalSource):
         )
 
     def grant_capture(self, role: iam.Role, group: ec2.SecurityGroup) -> None:
-        """Let the source connector out to the database's port, into its security group where there is a peering, and
-        read the secret."""
+        """Let the source connector reach the database's port and read the secret. With a peering, the rule names the
+        database's security group."""
         self._grant_reach(group)
         HeadwaterStack.of_construct(role).grant_read_secret(role, self.settings.secret, self.settings.secret_key)
 

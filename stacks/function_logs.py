@@ -1,5 +1,4 @@
-"""Log groups for the Lambda functions that CDK brings along, which would otherwise make their own and keep them for
-ever."""
+"""Log groups for the Lambda functions that CDK brings along. They would otherwise make their own, without an expiry."""
 
 from __future__ import annotations
 
@@ -28,9 +27,11 @@ def keep_function_logs(stack: HeadwaterStack) -> None:
 
 
 def _let_write(provider: Construct, handler: cdk.CfnResource, group: logs.LogGroup) -> None:
-    """Let a provider's role write into that group and make none. With the right to make one, which AWS's managed policy
-    has, the last lines of the function would make the group again after the stack has deleted it, and the next stack of
-    this name could not be made."""
+    """Let a provider's role write into that group and make none.
+
+    AWS's managed policy has the right to make one. With it, the last lines of the function would make the group again
+    after the stack has deleted it. The next stack of this name could then not be made.
+    """
     role = provider.node.find_child("Role")
     if not isinstance(role, cdk.CfnResource):
         raise AssertionError(f"{provider.node.path}: its role is no resource")

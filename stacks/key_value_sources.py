@@ -34,8 +34,8 @@ class KeyValueSources:
     def stream_arn(self, contract: Contract) -> str:
         """The ARN of the stream of one contract's changes, for a later stack.
 
-        It is composed of names: a reference would be an export per stream, which CloudFormation does not let go while a
-        stack imports it, so that no contract could be removed.
+        It is composed of names. A reference would be an export per stream. CloudFormation does not let an export go
+        while a stack imports it, so no contract could be removed.
         """
         name = self._names[contract.table].stream
         return self._stack.format_arn(service="kinesis", resource="stream", resource_name=name)

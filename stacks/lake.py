@@ -20,6 +20,7 @@ from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.definitions.published_view import View, published_view
 from headwater.definitions.saved_queries import SavedQuery
 from headwater.definitions.writers import LakePlace
+from headwater.environment import lake_format
 from headwater.environment.expiries import OLDER_VERSION_DAYS
 from headwater.environment.model import Environment
 from headwater.environment.source_stacks import SOURCES_OUTPUT
@@ -58,7 +59,7 @@ _CATALOG_ACTIONS = ("GetDataCatalog", "GetDatabase", "GetTableMetadata", "ListDa
 
 
 class LakeStack(HeadwaterStack):
-    """Where the data lies and how it is found and queried."""
+    """The buckets of the data, its catalog, and the means to query it."""
 
     def __init__(
         self,
@@ -114,6 +115,7 @@ class LakeStack(HeadwaterStack):
             self._named_query(query, workgroup)
         cdk.CfnOutput(self, "LakeUri", value=self.lake_uri)
         cdk.CfnOutput(self, "LandingUri", value=self.landing_uri)
+        cdk.CfnOutput(self, lake_format.OUTPUT, value=str(environment.lake.format))
         # A deployed lake says so which sources' stacks must not be deleted.
         sources = sorted({contract.source.database for contract in contracts})
         cdk.CfnOutput(self, SOURCES_OUTPUT, value=",".join(sources))
@@ -132,13 +134,13 @@ class LakeStack(HeadwaterStack):
 
     @property
     def mask_secret(self) -> str | None:
-        """The name of the secret with the key of masks; None where no contract needs it. Kafka's placeholders cannot
+        """The name of the secret with the key of masks; None if no contract needs it. Kafka's placeholders cannot
         hold an ARN's colons."""
         return None if self._mask_key is None else f"headwater/{self.environment_settings.name}/mask"
 
     @property
     def place(self) -> LakePlace:
-        """Where the writers find the lake."""
+        """The lake's addresses for the writers."""
         return LakePlace(self.lake_uri, self.database, self.forget_secret)
 
     @property
@@ -147,14 +149,14 @@ class LakeStack(HeadwaterStack):
         return f"headwater/{self.environment_settings.name}/forget"
 
     def grant_read_mask_key(self, grantee: iam.IGrantable) -> None:
-        """Let what masks read the key. Raises ValueError where no contract needs it."""
+        """Let a principal that masks values read the key. Raises ValueError if no contract needs it."""
         if self.mask_secret is None:
             raise ValueError("no contract masks by hmac")
         self.grant_read_secret(grantee, self.mask_secret, self.key.key_arn)
 
     def grant_forget(self, grantee: iam.IGrantable, contracts: Sequence[Contract], topics: Iterable[str] = ()) -> None:
-        """Let the writer of these tables forget keys in them: keep what is forgotten, remove requests and older
-        versions of all that it replaces, and rewrite what landed of these topics."""
+        """Let the writer of these tables erase keys in them. It may keep the erased keys, remove requests and older
+        versions of all that it replaces, and rewrite the landing objects of these topics."""
         self.grant_read_secret(grantee, self.forget_secret, self.key.key_arn)
         for contract in lake_tables(contracts):
             table = f"{LAKE_PREFIX}/{contract.table}"
@@ -182,8 +184,8 @@ class LakeStack(HeadwaterStack):
         self._grant_objects(grantee, self.landing, ("DeleteObject", "GetObject"), *keys)
 
     def grant_write_tables(self, grantee: iam.IGrantable, contracts: Sequence[Contract]) -> None:
-        """Let a writer write these tables and their histories, with their leases and quarantines, register their
-        partitions, read and answer requests, and warm up."""
+        """Let a writer write these tables and their histories, with their leases and quarantines. It may also register
+        their partitions, read and answer requests, and warm up."""
         contracts = lake_tables(contracts)
         self._grant_folder(grantee, f"{LAKE_PREFIX}/_warm_up")
         for contract in contracts:
@@ -235,10 +237,10 @@ class LakeStack(HeadwaterStack):
         )
 
     def grant_create_default_database(self, grantee: iam.IGrantable) -> None:
-        """Let a cluster with Glue as its metastore create the database ``default`` where the account has none.
+        """Let a cluster with Glue as its metastore create the database ``default`` if the account has none.
 
-        Glue's client for Hive's metastore looks for it when a session starts, creates it when it is missing, and fails
-        when it may not:
+        Glue's client for Hive's metastore looks for it when a session starts. It creates the database when it is
+        missing, and fails when it may not:
         https://github.com/awslabs/aws-glue-data-catalog-client-for-apache-hive-metastore (AWSCatalogMetastoreClient).
         No stack has it, because an account and region have one and other applications share it.
         """
@@ -253,7 +255,7 @@ class LakeStack(HeadwaterStack):
         self._grant_athena(grantee, _CATALOG_ACTIONS, "datacatalog", "AwsDataCatalog")
 
     def _query_role(self, principals: Sequence[str]) -> None:
-        """What analysts query with, in Athena's console too."""
+        """The role by which analysts query, in Athena's console too."""
         role = iam.Role(
             self,
             "QueryRole",
@@ -391,7 +393,7 @@ class LakeStack(HeadwaterStack):
         return made
 
     def _history(self, contract: Contract, table: cdk.CfnResource, workgroup: athena.CfnWorkGroup) -> None:
-        """What analysts ask the history of a contract's table."""
+        """The views and prepared statements by which analysts query the history of a contract's table."""
         views = [self._view(f"View-{view.name}", view, table) for view in history_views(contract, self.database)]
         for statement in history_statements(contract, self.database):
             prepared = athena.CfnPreparedStatement(

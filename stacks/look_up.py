@@ -1,4 +1,4 @@
-"""Values that only AWS knows, asked for when a stack is deployed."""
+"""Values that only AWS knows, queried when a stack is deployed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from stacks.base import HeadwaterStack
 def look_up(
     stack: HeadwaterStack, name: str, call: custom.AwsSdkCall, action: str, resources: Sequence[str]
 ) -> custom.AwsCustomResource:
-    """Call one operation of AWS's when the stack is created, and again when ``call`` or CDK's own part of the resource
-    changes, as a new version of CDK may make it.
+    """Call one operation of AWS's when the stack is created, and again when ``call`` changes. A new version of CDK may
+    change its own part of the resource, which repeats the call too.
 
     ``action`` is the right that the call needs, on ``resources``. The role and the log group have ``name`` in theirs.
     """

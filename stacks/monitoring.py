@@ -53,7 +53,7 @@ _Metric = cloudwatch.Metric | cloudwatch.MathExpression
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedRelational:
-    """What there is to watch of the pipeline from PostgreSQL."""
+    """The parts of the pipeline from PostgreSQL that are watched."""
 
     capture: CaptureSettings
     source: RelationalSource
@@ -65,7 +65,7 @@ class WatchedRelational:
 
 @dataclass(frozen=True)
 class WatchedKeyValue:
-    """What there is to watch of the pipeline from DynamoDB."""
+    """The parts of the pipeline from DynamoDB that are watched."""
 
     sources: KeyValueSources
     glue_job: GlueJobStack
@@ -73,11 +73,13 @@ class WatchedKeyValue:
 
 @dataclass(frozen=True)
 class _Limit:
-    """When a metric raises an alarm: ``enough`` of ``of_periods`` periods, or all of them, are beyond ``threshold``."""
+    """The condition under which a metric raises an alarm."""
 
     threshold: float
     of_periods: int = 5
+    """How many of the last periods count."""
     enough: int | None = None
+    """How many of them must be beyond the threshold; None for all."""
     comparison: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
     missing: cloudwatch.TreatMissingData = _NOTHING_WRONG
 
@@ -86,7 +88,7 @@ class MonitoringStack(HeadwaterStack):
     """Watches the resources of the stacks by their names. Thresholds are the environment's.
 
     What delays or loses changes now goes to the topic ``urgent``, what can wait to ``notices``. The text of an alarm
-    names its page of ``docs/runbooks/``. ``relational`` and ``key_value`` are None where no contract needs them.
+    names its page of ``docs/runbooks/``. ``relational`` and ``key_value`` are None if no contract needs them.
     """
 
     def __init__(
@@ -245,9 +247,8 @@ class MonitoringStack(HeadwaterStack):
             self._graphs.append(_widget(title, {table: of(table, name, statistic) for table in tables}))
 
     def _tell_of_tables(self, database: str) -> None:
-        """Notify when a writer says that a table fails, that it works again, that it lacks rows, and that its
-        upkeep fails. The alarm writer-TABLE rings ten minutes after a failure, too, but it does not know the
-        reason."""
+        """Send a notice when a writer reports that a table fails or works again, lacks rows, or that its upkeep fails.
+        The alarm writer-TABLE rings ten minutes after a failure, too, but it does not know the reason."""
         table = events.EventField.from_path("$.detail.table")
         error, message, next_step = (
             events.EventField.from_path(f"$.detail.{name}") for name in ("error", "message", "next_step")

@@ -52,7 +52,7 @@ def acknowledge(construct: IConstruct, rule: str, reason: Reason) -> None:
 
 
 def acknowledge_wildcard(grantee: iam.IGrantable, arns: Iterable[str], reason: Reason) -> None:
-    """Let a role's policy name those of ``arns`` that contain a ``*``."""
+    """Let a role's policy name each of ``arns`` that contains a ``*``."""
     # A role is its own principal, and a construct.
     role: Construct = grantee.grant_principal  # type: ignore[assignment]
     for arn in arns:
@@ -61,7 +61,7 @@ def acknowledge_wildcard(grantee: iam.IGrantable, arns: Iterable[str], reason: R
 
 
 def _as_reported(stack: cdk.Stack, arn: str) -> str:
-    """An ARN as cdk-nag reports it in a policy of ``stack``: a reference stands in angle brackets, and a reference to
+    """An ARN as cdk-nag reports it in a policy of ``stack``. A reference stands in angle brackets; a reference to
     another stack's resource is the name of the export."""
     exports = {}
     for token in cdk.Tokenization.reverse_string(arn).tokens:

@@ -183,9 +183,9 @@ class NetworkStack(HeadwaterStack):
                 acknowledge(instance, rule, Reason.STATELESS_HOST)
 
     def _image(self, instance_type: ec2.InstanceType) -> ec2.IMachineImage:
-        """The Amazon Linux 2023 for a type of instance that was the newest when ``image_generation`` was raised last.
+        """The image of Amazon Linux 2023 that was the newest when ``image_generation`` was raised last.
 
-        CDK's own images are parameters that CloudFormation resolves at each deploy, so that any deploy would replace
+        CDK's own images are parameters that CloudFormation resolves at each deploy. Any deploy would replace
         the hosts once AWS has released a newer image.
         """
         architecture = _ARCHITECTURES[instance_type.architecture]
@@ -234,9 +234,11 @@ class NetworkStack(HeadwaterStack):
 
 
 def _translates_addresses() -> ec2.UserData:
-    """Have an instance of Amazon Linux 2023 translate addresses. CDK's own commands try once to install what it needs:
-    where the package manager is busy just then, or out of memory as on a .nano, the instance runs and lets nobody out,
-    and the deployment goes on until something has no way to AWS."""
+    """Have an instance of Amazon Linux 2023 translate addresses.
+
+    CDK's own commands try only once to install the packages. If the package manager is busy just then, or out of memory
+    as on a .nano, the instance runs and lets nobody out. The deployment goes on until something cannot reach AWS.
+    """
     data = ec2.UserData.for_linux()
     data.add_commands(
         "dd if=/dev/zero of=/swap bs=1M count=512",

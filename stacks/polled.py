@@ -24,7 +24,7 @@ LONGEST_STEP = cdk.Duration.minutes(14)
 class Functions(Construct):
     """Lambda functions from one module of ``custom_resources/``.
 
-    ``role`` is the role in which they do their work: the owners of resources grant it their rights. The functions are
+    ``role`` is the functions' execution role. Each construct that owns a resource grants it rights. The functions are
     in no VPC, because they call AWS's own APIs only.
     """
 
@@ -80,6 +80,7 @@ class PolledProvider(Functions):
             framework_complete_and_timeout_role=framework_roles[1],
             log_group=self._logs,
         )
+        # The framework's roles may call all versions of the two functions, which cdk-nag reports.
         for role in framework_roles:
             _acknowledge_versions(role, [on_event, is_complete])
         waiter = self._provider.node.find_child("waiter-state-machine")
@@ -91,7 +92,7 @@ class PolledProvider(Functions):
             acknowledge(waiter, rule, Reason.FUNCTIONS_LOG)
 
     def resource(self, type_: str, id_: str, name: str, properties: Mapping[str, Any]) -> cdk.CustomResource:
-        """A resource of the type ``Custom::Headwater<type_>``; CloudFormation knows it by ``name`` for good."""
+        """Make a resource of the type ``Custom::Headwater<type_>``. Its physical id is ``name`` and never changes."""
         return cdk.CustomResource(
             self._stack,
             id_,

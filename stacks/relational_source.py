@@ -1,4 +1,4 @@
-"""The PostgreSQL database that the source connector reads: what the other stacks ask of it, whoever has made it."""
+"""The PostgreSQL database that the source connector reads, as the other stacks see it: an Aurora or an existing one."""
 
 from __future__ import annotations
 
@@ -19,40 +19,41 @@ from stacks.base import HeadwaterStack
 
 @dataclass(frozen=True)
 class Address:
-    """Where the database is, and ``secret``, the name of the secret with the connector's user name and password."""
+    """The database's address."""
 
     host: str
     port: str
     name: str
     secret: str
+    """The name of the secret with the connector's user name and password."""
 
 
 @dataclass(frozen=True)
 class LogMetrics:
-    """Where RDS tells of the replication slot and of the log that is kept: ``sender`` is what people call it, and
-    ``dimensions`` are those of its metrics in the namespace AWS/RDS."""
+    """RDS's metrics of the replication slot and of the log that it keeps."""
 
     sender: str
+    """What people call the sender of the metrics."""
     dimensions: Mapping[str, str]
+    """The metrics' dimensions in the namespace AWS/RDS."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelationalSource(ABC):
-    """A database, and what there is around it.
-
-    ``stacks`` have to stand before a connector starts. ``slot_properties`` are those by which the source connector's
-    custom resource waits for the replication slot, None where it may not ask. ``released_slot`` is the slot that the
-    source connector drops itself before it is deleted with the environment's data, None where ``publish`` sees to that.
-    ``log_metrics`` is None where the server sends none, and ``role_rotation``, which gives the connector's role new
-    passwords, where nothing of ours does.
-    """
+    """A database, and the resources around it."""
 
     address: Address
     stacks: Sequence[cdk.Stack]
+    """They have to stand before a connector starts."""
     slot_properties: Mapping[str, str] | None = None
+    """By these the source connector's custom resource waits for the replication slot; None if it may not query it."""
     released_slot: str | None = None
+    """The slot that the source connector drops itself before it is deleted with the environment's data; None if
+    ``publish`` does that."""
     log_metrics: LogMetrics | None = None
+    """None if the server sends none."""
     role_rotation: lambda_.Function | None = None
+    """Gives the connector's role new passwords; None if nothing of ours does."""
 
     @abstractmethod
     def grant_capture(self, role: iam.Role, group: ec2.SecurityGroup) -> None:
@@ -60,9 +61,9 @@ class RelationalSource(ABC):
 
     @abstractmethod
     def grant_wait_for_slot(self, grantee: iam.IGrantable) -> None:
-        """Let a custom resource of a later stack look at the slot, where there are ``slot_properties``."""
+        """Let a custom resource of a later stack query the slot, if there are ``slot_properties``."""
 
     @abstractmethod
     def publish(self, stack: HeadwaterStack, contracts: Sequence[Contract], assets: Assets) -> Sequence[IDependable]:
-        """Make the publication of the contracts' tables, where its owner does not. Returns the resources of ``stack``
-        that the source connector needs."""
+        """Make the publication of the contracts' tables, unless its owner does. Returns the resources of ``stack`` that
+        the source connector needs."""

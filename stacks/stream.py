@@ -116,9 +116,12 @@ class StreamStack(HeadwaterStack):
         grant(grantee, [f"kafka-cluster:{action}" for action in actions], list(arns))
 
     def _part_arn(self, kind: str, name: str) -> str:
-        """The ARN of a topic or group in a policy of a later stack: the cluster's, with its kind in place of
-        ``cluster`` and the name appended. A reference to the topic itself would be an export per topic, which
-        CloudFormation does not let go while a stack imports it, so that no topic could be removed."""
+        """The ARN of a topic or group in a policy of a later stack.
+
+        It is the cluster's ARN, with the kind in place of ``cluster`` and the name appended. A reference to the topic
+        itself would be an export per topic. CloudFormation does not let an export go while a stack imports it, so no
+        topic could be removed.
+        """
         return self.format_arn(
             service="kafka", resource=kind, resource_name=f"{self.cluster.cluster_name}/{self._cluster_id}/{name}"
         )

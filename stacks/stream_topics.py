@@ -1,7 +1,7 @@
 """StreamTopics: every topic of the stream as a resource, and the look-up of the brokers' addresses.
 
-They are a stack of their own, because MSK takes half an hour to make a cluster: a topic that AWS refuses rolls back
-this stack and leaves the cluster.
+They are a stack of their own, because MSK takes half an hour to make a cluster. If AWS refuses a topic, this stack
+rolls back and the cluster stays.
 """
 
 from __future__ import annotations

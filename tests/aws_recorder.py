@@ -23,21 +23,24 @@ _SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([a-z0-9-]+)/")
 
 @dataclass(frozen=True)
 class Request:
-    """One request to AWS with the status of its answer. ``service`` is the service that the request was signed for;
-    header names are in lower case."""
+    """One request to AWS with the status of its answer."""
 
     service: str
+    """The service that the request was signed for."""
     method: str
     path: str
     query: str
     headers: dict[str, str]
+    """By their names in lower case."""
     body: bytes
     status: int
 
 
 class Recorder:
-    """Listens on a free port of 127.0.0.1 while it is entered, passes requests on to ``target``, and keeps them, in
-    ``requests`` where that is another recorder's list."""
+    """Listens on a free port of 127.0.0.1 while it is entered, and passes requests on to ``target``.
+
+    It keeps the requests in a list of its own, or in ``requests``, which may be another recorder's list.
+    """
 
     def __init__(self, target: str, requests: list[Request] | None = None) -> None:
         self.target = target
@@ -125,7 +128,7 @@ class Recorder:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def refusal(self, method: str, path: str) -> HTTPStatus | None:
-        """The status with which a request is refused; None where it is passed on."""
+        """The status with which a request is refused; None if it is passed on."""
         return None
 
     def answers(self, method: str, path: str) -> bool:

@@ -28,15 +28,16 @@ _NAMESPACE = re.compile(rb"Namespace(?:\x22:\s*\x22|=|[\x60-\x77]|\x78.)([A-Za-z
 
 @dataclass(frozen=True)
 class Names:
-    """The names on AWS, often in braces, of what has another name in the local run. ``buckets`` and ``resources``
-    (databases, streams, tables, secrets) are by local name. ``keys`` holds triples: a bucket, a pattern of object keys,
-    and the ARN for the keys that match, in which ``\\g<0>`` is the match. ``stream`` is meant by requests that name no
-    stream."""
+    """The names on AWS, often in braces, of resources that have other names in the local run."""
 
     buckets: Mapping[str, str]
+    """By local name."""
     resources: Mapping[str, str] = field(default_factory=dict)
+    """Databases, streams, tables and secrets, by local name."""
     keys: Sequence[tuple[str, str, str]] = ()
+    """A bucket, a pattern of object keys, and the ARN for matching keys. In the ARN, ``\\g<0>`` is the match."""
     stream: str | None = None
+    """The stream of requests that name none."""
 
     def object(self, bucket: str, key: str) -> str:
         """The ARN that stands for an object and its neighbours."""

@@ -38,7 +38,7 @@ class Checkout(checkout.Checkout):
         return self.run_headwater("deploy", "--env", environment, **variables)
 
     def deploy_broken(self, file: str, old: str, new: str) -> str:
-        """What a deploy says that fails because of a change, which is taken back then."""
+        """The output of a deploy that fails because of a change. The change is taken back afterwards."""
         whole = (self.folder / file).read_text()
         self.change(file, old, new)
         done = self.deploy()
@@ -47,13 +47,13 @@ class Checkout(checkout.Checkout):
         return " ".join((done.stdout + done.stderr).split())
 
     def confirm(self, *arguments: str, **variables: str) -> tuple[int, str]:
-        """The status and the output of a command of Headwater's on a terminal, at which somebody says yes to all that
-        it asks."""
+        """The status and the output of a command of Headwater's on a terminal, at which somebody says yes to each
+        question."""
         environment = self.environment(variables)
         return programs.run_on_terminal(self.headwater(*arguments), QUESTION, cwd=self.folder, env=environment)
 
 
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:
-    """What a command said, which has to have succeeded."""
+    """The output of a command, which must have succeeded."""
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout + done.stderr

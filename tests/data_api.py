@@ -20,9 +20,12 @@ def data_api(
     before: Callable[[str], None] | None = None,
     role_secrets: Mapping[str, Callable[[], psycopg.Connection]] | None = None,
 ) -> Modelled:
-    """A client for rds-data. ``connect`` opens an autocommit connection as the owner of the cluster's secret,
-    ``role_secrets`` those of other secrets, by their ARNs, and ``before`` is called with each statement, also with
-    those that are a call's parameter, to raise in place of the service."""
+    """A client for rds-data.
+
+    ``connect`` opens an autocommit connection as the owner of the cluster's secret. ``role_secrets`` open connections
+    for other secrets, by their ARNs. ``before`` is called with each statement, and may raise in place of the service.
+    It also gets the statements that are a call's parameter.
+    """
     logins = {OWNER_SECRET: connect, **(role_secrets or {})}
     return Modelled("rds-data", _Client(logins, before or (lambda sql: None)))
 

@@ -27,6 +27,32 @@ OF_MATH = {
 }
 
 
+def login(client: Callable[[str], Any], role: str) -> dict[str, Any]:
+    """User, password and address of a role of the database, by the last part of its secret's name."""
+    secrets = client("secretsmanager")
+    # Only the owner's has the address.
+    texts = [secrets.get_secret_value(SecretId=f"headwater/local/{part}")["SecretString"] for part in ("owner", role)]
+    return {**json.loads(texts[0]), **json.loads(texts[1])}
+
+
+def connect(client: Callable[[str], Any], account: Path, role: str, database: str) -> psycopg.Connection:
+    """Connect to a database of the local AWS below ``account``, and trust its authority alone."""
+    found = login(client, role)
+    return psycopg.connect(
+        host=found["host"],
+        # PGHOSTADDR and PGOPTIONS are meant for another server.
+        hostaddr=found["host"],
+        port=found["port"],
+        dbname=database,
+        user=found["username"],
+        password=found["password"],
+        sslmode="verify-full",
+        sslrootcert=str(account.with_name("authority.pem")),
+        autocommit=True,
+        options="",
+    )
+
+
 class Deployment:
     """The environment local, deployed from a checkout."""
 
@@ -39,26 +65,11 @@ class Deployment:
         self.expected: list[str] = []
 
     def login(self, role: str) -> dict[str, Any]:
-        secret = self.client("secretsmanager").get_secret_value(SecretId=f"headwater/local/{role}")
-        login: dict[str, Any] = json.loads(secret["SecretString"])
-        return login
+        return login(self.client, role)
 
     def connect(self, database: str = ORDERS_DATABASE) -> psycopg.Connection:
         """Connect as the owner, who trusts the authority alone that the template names."""
-        owner = self.login("owner")
-        return psycopg.connect(
-            host=owner["host"],
-            # PGHOSTADDR and PGOPTIONS are meant for another server.
-            hostaddr=owner["host"],
-            port=owner["port"],
-            dbname=database,
-            user=owner["username"],
-            password=owner["password"],
-            sslmode="verify-full",
-            sslrootcert=str(self.checkout.account.with_name("authority.pem")),
-            autocommit=True,
-            options="",
-        )
+        return connect(self.client, self.checkout.account, "owner", database)
 
     def lake(self) -> str:
         exports = self.client("cloudformation").list_exports()["Exports"]
@@ -74,7 +85,7 @@ class Deployment:
         return bucket, prefix
 
     def verified(self) -> dict[str, Any]:
-        """What `headwater verify` says, which the user runs."""
+        """The output of the user's `headwater verify`."""
         done = self.checkout.run_headwater("verify", "--env", "local", "--json")
         assert done.returncode in (0, 1), done.stderr
         return {"equal": done.returncode == 0, **json.loads(done.stdout)}
@@ -94,7 +105,7 @@ class Deployment:
         self.wait_until("the lake to equal its sources", lambda: self.verified()["equal"], patience)
 
     def running(self) -> dict[str, Any]:
-        """What runs, by the names that a restart or a replacement would change."""
+        """The running programs, by the names that a restart or a replacement would change."""
         cluster = self.client("ssm").get_parameter(Name="/headwater/local/emr/cluster-id")["Parameter"]["Value"]
         steps = self.client("emr").list_steps(ClusterId=cluster)["Steps"]
         runs = self.client("glue").get_job_runs(JobName="headwater-local-key-value")["JobRuns"]
@@ -127,7 +138,7 @@ class Deployment:
         return {(alarm["Namespace"], alarm["MetricName"]) for alarm in of_one} | OF_MATH
 
     def refused(self) -> list[str]:
-        """What roles were refused, of the emulator's log."""
+        """The calls that roles were refused, from the emulator's log."""
         log = (self.checkout.account / "emulator" / "emulator.log").read_text()
         return [line for line in log.splitlines() if "Refused: " in line]
 
@@ -139,7 +150,7 @@ class Deployment:
         return {name: item[name] for name in names}
 
     def stores(self, environment: str) -> list[str]:
-        """What an environment stores data in."""
+        """The resources in which an environment stores data."""
         buckets = [bucket["Name"] for bucket in self.client("s3").list_buckets()["Buckets"]]
         names = [*buckets, *self.client("dynamodb").list_tables()["TableNames"]]
         return sorted(name for name in names if f"headwater-{environment}-" in name)
@@ -148,7 +159,7 @@ class Deployment:
         return [entry[-1] for entry in self.running()[kind]]
 
     def log(self, group: str) -> str:
-        """What a log group has."""
+        """The lines of a log group."""
         pages = (
             self.client("logs").get_paginator("filter_log_events").paginate(logGroupName=f"/headwater/local/{group}")
         )

@@ -39,18 +39,22 @@ Do = Callable[[Deployment], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """What breaks, and what status has to say of it: the part, the page, and a word of what was found. ``log`` is a
-    part's log that tells the cause, and what stands there; ``alarms`` are those that ring for it, each with the page
-    that its text names. ``meanwhile`` is done over and over until all that is seen."""
+    """A fault to bring about, and what `headwater status` must report of it."""
 
     bring: Do
     part: str
+    """The part that status names."""
     page: str
+    """The runbook that status names."""
     word: str
+    """A word of the problem that status shows."""
     mend: Do
     log: tuple[str, str] | None = None
+    """A part's log that holds the cause, and a text in it."""
     alarms: Mapping[str, str] = field(default_factory=dict)
+    """The alarms that ring for it, each with the page that its text names."""
     meanwhile: Do = lambda deployment: None
+    """Repeated until status and alarms show the fault."""
 
 
 def sql(deployment: Deployment, *statements: str) -> None:
@@ -111,7 +115,7 @@ def want_a_comparison(deployment: Deployment) -> None:
 
 
 def begin_to_compare(deployment: Deployment) -> None:
-    """As the page says, until the alarm has seen it. Nobody has to any more then."""
+    """Compare, as the page says, until the alarm has seen the difference."""
     command = deployment.checkout.headwater("verify", "--env", "local", "--watch")
     comparing = subprocess.Popen(command, cwd=deployment.checkout.folder, env=deployment.checkout.environment())
 
@@ -225,7 +229,7 @@ def rename_a_table(deployment: Deployment) -> None:
 
 
 def give_its_name_back(deployment: Deployment) -> None:
-    """By the steps of the page."""
+    """Give it back by the steps of the page."""
     sql(deployment, "ALTER TABLE northwind.wares RENAME TO products")
     read_again(deployment)
 
@@ -260,7 +264,7 @@ def start_the_run(deployment: Deployment) -> None:
 
 
 def call_schedule(deployment: Deployment, function: str, event: dict[str, Any]) -> None:
-    """What EventBridge does every few minutes."""
+    """Call the schedule, as EventBridge does every few minutes."""
     functions = deployment.client("lambda").list_functions()["Functions"]
     (name,) = [each["FunctionName"] for each in functions if function in each["FunctionName"]]
     deployment.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event).encode())
@@ -455,7 +459,7 @@ def write_what_kinesis_does_not_take(deployment: Deployment) -> None:
 
 
 def read_accounts_again(deployment: Deployment) -> None:
-    """By the step of the page: items that are read stand among the changes of a minute ago."""
+    """Read the table again by the step of the page. The items stand among the changes of a minute ago."""
     time.sleep(61)
     succeeded(deployment.checkout.run_headwater("resync", "accounts", "--env", "local", **deployment.variables))
     deployment.await_equality()
@@ -468,7 +472,7 @@ def deny_the_rotation(deployment: Deployment) -> None:
 
 
 def allow_the_rotation(deployment: Deployment) -> None:
-    """By the steps of the page, where the last rotation is not complete."""
+    """Allow it by the steps of the page for a rotation that is not complete."""
     allow(deployment, ROTATION_ROLE)
     secrets = deployment.client("secretsmanager")
     stages = secrets.describe_secret(SecretId=ROTATED)["VersionIdsToStages"]

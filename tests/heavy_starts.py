@@ -143,7 +143,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def too_many(config: pytest.Config) -> list[str]:
-    """A line for each kind of which more was started than the suite may start."""
+    """A line for each kind of program that was started more often than the suite may start it."""
     suite = config.getoption("--most-starts")
     if suite is None:
         return []

@@ -49,8 +49,8 @@ class Analyst:
         return self._checked(self.asks(f"{self._contract.table}_as_of", instant))
 
     def as_of_each(self, instants: Sequence[dt.datetime]) -> list[list[dict[str, Any]]]:
-        """The table at each of these instants, by the statement's own SQL in one query, since each takes
-        milliseconds."""
+        """The table at each of these instants, by the statement's own SQL. One query asks for all, since each query
+        takes milliseconds."""
         asked_for = [{"_nth": nth, "instant": _naive(instant)} for nth, instant in enumerate(instants)]
         self.connection.register("asked_for_all", pa.Table.from_pylist(asked_for))
         as_of = _in_duckdb(as_of_sql(self._contract, DATABASE, "asked_for_all.instant"))

@@ -40,11 +40,14 @@ _OWN = {("Cluster", "CLUSTER_ACTION")}
 
 
 class Operation(NamedTuple):
-    """What a client did: ``verb`` is Kafka's word for it, ``kind`` and ``name`` say with which resource."""
+    """An operation of a client."""
 
     kind: str
+    """The resource's kind."""
     name: str
+    """The resource's name."""
     verb: str
+    """Kafka's word for the operation."""
 
 
 def asked(log: Iterable[str]) -> set[Operation]:

@@ -1,6 +1,6 @@
 """A Kinesis stream that is read through its API, with what AWS does and local stand-ins do not.
 
-Iterators expire, shards are listed in pages, and an answer may have fewer records than were asked for.
+Iterators expire, shards are listed in pages, and an answer may have fewer records than the request wants.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def listening(pid: int | None = None) -> Iterator[Listening]:
 
 
 def listening_programs(pid: int | None = None) -> tuple[list[str], list[str]]:
-    """The command lines of the descendants of a process, by default of this one, that listen on a socket, and addresses
-    with programs, of the process too, that other machines can reach."""
+    """The command lines of the descendants of a process, by default of this one, that listen on a socket. Also returns
+    the addresses that other machines can reach, with their programs; for these the process itself counts too."""
     this = psutil.Process(pid)
     found = list(listening(pid))
     programs = [each.command for each in found if each.process != this]

@@ -6,7 +6,7 @@ A test asks for the fixture ``versioned_postgres`` of ``tests/conftest.py``, and
         with versioned_postgres.connect() as owner:
             owner.execute("CREATE DATABASE clinic")
 
-One server of a version runs for the whole session: a test makes a database of its own, and leaves no role, replication
+One server of a version runs for the whole session. A test makes a database of its own, and leaves no role, replication
 slot or publication behind.
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -32,6 +33,18 @@ def said_by(process: subprocess.Popen[str], given: str | None = None, patience: 
         return list(said.result())
 
 
+def without_environment() -> dict[str, str]:
+    """The variables of a machine that has the tools of the README, no virtual environment and no settings of AWS."""
+    own = Path(sys.prefix).resolve()
+    path = [each for each in os.environ["PATH"].split(os.pathsep) if not Path(each).resolve().is_relative_to(own)]
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV") and not name.startswith("AWS_")
+    }
+    return {**kept, "PATH": os.pathsep.join(path)}
+
+
 def run(
     command: Sequence[str | Path], given: str | None = None, patience: float = PATIENCE_SECONDS, **options: Any
 ) -> subprocess.CompletedProcess[str]:
@@ -43,8 +56,8 @@ def run(
 
 
 def run_on_terminal(command: Sequence[str | Path], question: bytes | None = None, **options: Any) -> tuple[int, str]:
-    """Run a command on a terminal, at which somebody says yes to each ``question``. Returns its exit status and what it
-    has written there. ``options`` are those of ``subprocess.Popen``."""
+    """Run a command on a terminal, at which somebody says yes to each ``question``. Returns its exit status and its
+    output. ``options`` are handed to ``subprocess.Popen``."""
     ours, its = pty.openpty()
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, **options) as process:
         os.close(its)

@@ -11,8 +11,8 @@ _WRITES = ("PUT", "POST", "DELETE")
 
 
 class S3Cut(Recorder):
-    """A proxy in front of S3 that can be cut: a program behind it leaves there what it would leave if it were killed
-    between two requests."""
+    """A proxy in front of S3 that can be cut. Then S3 has the state that a program leaves when it is killed between two
+    requests."""
 
     def __init__(self, target: str) -> None:
         super().__init__(target)

@@ -1,6 +1,7 @@
-"""A search of all that stores hold, which unpacks and decodes what it finds, by readers that share no code with
-Headwater: S3 with its older versions, and files on this machine, Kafka's segments among them. What it cannot read, it
-says."""
+"""A search of all that stores hold: S3 with its older versions, and files on this machine, such as Kafka's segments.
+
+It unpacks and decodes what it finds, by readers that share no code with Headwater. It reports what it cannot read.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def file_traces(folder: Path, markers: list[str]) -> list[Trace]:
 
 
 def _kafka_records(body: bytes) -> Iterator[bytes]:
-    """What a segment's records say, which may be compressed."""
+    """The records of a segment, which may be compressed."""
     records = MemoryRecords(body)
     while (batch := records.next_batch()) is not None:
         for record in batch:
@@ -88,7 +89,7 @@ def _tells(content: bytes, marker: str) -> bool:
 
 
 def unpacked(key: str, body: bytes) -> Iterator[bytes]:
-    """What an object says: its bytes, and what is in them by its kind."""
+    """The content of an object: its bytes, and the values in them by the object's kind."""
     yield body
     if body.startswith(b"PAR1"):
         yield from _parquet(body)

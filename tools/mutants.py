@@ -1,9 +1,9 @@
-"""Change the code in every small way that mutmut knows, and fail where the tests see too little of it.
+"""Change the code in every small way that mutmut knows, and fail if the tests see too little of it.
 
-``tools/mutants.py [MODULE …]``: all modules of ``[tool.mutmut]`` in pyproject.toml, or some, such as ``lease``. Each
-mutant must be seen of what decides the order of changes, where a row stands, what is read and what is put aside; of the
-rest, such as messages, a share. Mutants that mean the same as the code are listed with the reason in
-reviewed/equivalent_mutants.txt.
+``tools/mutants.py [MODULE …]``: all modules of ``[tool.mutmut]`` in pyproject.toml, or some, such as ``lease``. The
+tests must see each mutant of code that decides on the order of changes, the location of rows, and records that are put
+aside. Of the rest, such as messages, they must see a share. Mutants that mean the same as the code are
+listed with the reason in reviewed/equivalent_mutants.txt.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEAST_SHARES = {
     "protocol": 0.85,
     "rest_values": 0.8,
 }
-"""The least share of a module's mutants that the tests must see, where that is not all of them."""
+"""The least share of a module's mutants that the tests must see, if that is not all of them."""
 DECISIVE = re.compile("order|floor|place|tombstone|commit_before|lsn|epoch|digits|micros")
 """Functions of these modules all of whose mutants must be seen, nevertheless."""
 SURVIVED = (0, 33, None)
@@ -66,7 +66,7 @@ def function(mutant: str) -> str:
 
 
 def main(modules: list[str]) -> int:
-    """Run mutmut module by module; 0 where the tests see what they must."""
+    """Run mutmut module by module; 0 if the tests see what they must."""
     known = equivalent()
     failed = False
     mutated = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]["only_mutate"]
@@ -83,14 +83,17 @@ def main(modules: list[str]) -> int:
             f"{'.'.join(files[module].with_suffix('').parts)}.*",
         ]
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        # mutmut writes an exit code per mutant. None means that it has not run them all.
         meta = MUTANTS / f"{files[module]}.meta"
         results = json.loads(meta.read_text())["exit_code_by_key"] if meta.exists() else {}
         if not results or None in results.values():
             failed = True
             sys.stdout.write(ran.stdout[-2000:] + ran.stderr[-2000:])
+        # Of the survivors, drop the ones that are listed as equivalent to the code.
         survivors = {mutant: change(mutant) for mutant, code in results.items() if code in SURVIVED}
         unknown = {mutant: pair for mutant, pair in survivors.items() if pair not in known}
         killed, same = len(results) - len(survivors), len(survivors) - len(unknown)
+        # A module either allows no survivor, or a share of them that are not in decisive functions.
         least = LEAST_SHARES.get(module, 1.0)
         decisive = [mutant for mutant in unknown if least == 1.0 or DECISIVE.search(function(mutant))]
         failed = failed or bool(decisive) or len(unknown) > (1 - least) * len(results)

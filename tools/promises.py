@@ -1,4 +1,4 @@
-"""Apply the mutation of each promise to a copy of this checkout, and fail where the promise's test still passes.
+"""Apply the mutation of each promise to a copy of this checkout, and fail if the promise's test still passes.
 
 The tests run once without a mutation first, because a test that fails anyway proves nothing.
 """
@@ -20,7 +20,7 @@ from rig.documentation.promises import LIST, SUITES, Promise, read
 from rig.local_aws.checkout import Checkout
 
 PASSED, FAILED = 0, 1
-"""The exit status of pytest where all tests passed, and where one failed. With any other, they did not run."""
+"""The exit status of pytest if all tests passed, and if one failed. With any other, they did not run."""
 NOT_COMPILED = "COMPILATION ERROR"
 """Maven says it, and ends with the same status as for a test that fails."""
 
@@ -72,7 +72,7 @@ def _failing(promises: Sequence[Promise], place: Path) -> list[str]:
 
 
 def _is_guarded(promise: Promise, place: Path) -> bool:
-    """Whether a promise's test fails where its mutation is applied."""
+    """Whether a promise's test fails once its mutation is applied."""
     return _ran(promise.name, [promise.test], promise, place) == FAILED
 
 

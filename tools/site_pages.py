@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
 
+import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
@@ -19,7 +21,26 @@ BESIDE_PAGES = {
     # With it, search works in a site that is opened from the disk. Material would load it from a CDN.
     "node_modules/iframe-worker/shim/index.js": "assets/iframe-worker.js",
 }
+INDEX = "docs/README.md"
+# How much a page counts in the search, by the beginning of its path; the longest one that fits. Others count 1.
+WEIGHTS = {
+    "CHANGELOG.md": 0.3,
+    "docs/README.md": 0.1,
+    "docs/decisions/": 0.8,
+    "docs/glossary.md": 0.3,
+    "docs/how-to/": 1.5,
+    "docs/promises.md": 0.1,
+    "docs/reference/checks.md": 0.5,
+    "docs/reference/cli.md": 0.5,
+    "docs/reference/contracts.md": 2,
+    "docs/reference/python-api.md": 0.4,
+    "docs/reliability.md": 1.5,
+    "docs/security.md": 1.5,
+    "docs/tutorial/": 1.5,
+    "docs/tutorial/deploy.md": 2,
+}
 _LOADED = re.compile(r"<(?:iframe|img|link|script)\b[^>]*?\b(?:href|src)=[\"']?((?:https?:)?//[^\s\"'>]+)")
+_ASKED = re.compile(r"^\| (?P<question>[^|]*\?) \| \[[^\]]*\]\((?P<page>[^)#]*)", re.MULTILINE)
 # In strict mode, a warning fails the build.
 _LOG = logging.getLogger("mkdocs.hooks.site_pages")
 
@@ -28,19 +49,48 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The theme's files, all pages, their images, and what else they link to or load."""
     for page in files.documentation_pages():
         files.remove(page)
-    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/images/*.svg")]):
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/images/*")]):
         files.append(_file(path.relative_to(ROOT).as_posix(), config))
     for name, place in BESIDE_PAGES.items():
         file = _file(name, config)
         file.dest_uri = place
         files.append(file)
+    for name in _words().keys() - {page.src_uri for page in files.documentation_pages()}:
+        _LOG.warning("tools/site_words.yaml: found %s, expected a page", name)
     return files
+
+
+def on_page_markdown(_: str, page: Any, **__: Any) -> None:
+    """Give the search a page's questions, the words that people type for it, and its weight."""
+    name = page.file.src_uri
+    page.meta["tags"] = [*_questions().get(name, []), *_words().get(name, [])]
+    fitting = [start for start in WEIGHTS if name.startswith(start)]
+    page.meta["search"] = {"boost": WEIGHTS[max(fitting, key=len)] if fitting else 1}
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> None:
     """Warn of what a page would load from another host."""
     for address in _LOADED.findall(output):
         _LOG.warning("%s: found that it loads %s, expected nothing of other hosts", page.file.src_uri, address)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Put site_search.js before the theme's search worker."""
+    for worker in Path(config.site_dir).glob("assets/javascripts/workers/search.*.js"):
+        worker.write_text((ROOT / "tools" / "site_search.js").read_text() + worker.read_text())
+
+
+def _questions() -> dict[str, list[str]]:
+    """The questions that the index of all pages answers, by page."""
+    found: dict[str, list[str]] = {}
+    for row in _ASKED.finditer((ROOT / INDEX).read_text()):
+        page = posixpath.normpath(posixpath.join(posixpath.dirname(INDEX), row["page"]))
+        found.setdefault(page, []).append(row["question"])
+    return found
+
+
+def _words() -> dict[str, list[str]]:
+    return yaml.safe_load((ROOT / "tools" / "site_words.yaml").read_text())
 
 
 def _file(name: str, config: MkDocsConfig) -> File:

@@ -27,6 +27,7 @@ ENTRY_POINTS = "headwater.verbs"
 """
 _OWN = (
     "init",
+    "upgrade",
     "status",
     "logs",
     "verify",
@@ -79,7 +80,7 @@ class Verbs(TyperGroup):
 
 
 def verbs() -> tuple[str, ...]:
-    """Return the names of all verbs: those of this package, then those of others."""
+    """Return the names of all verbs: this package's, then other packages'."""
     return (*_OWN, *sorted(name for name in _added() if "." not in name and name not in _OWN))
 
 

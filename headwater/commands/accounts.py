@@ -9,26 +9,18 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 import boto3
-from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import cdk, sources
 from headwater.console import Announce, announce
 from headwater.environment.model import Environment
-from headwater.environment.protection import described_stacks
 from headwater.errors import UserError
 from headwater.lake_folder import LakeFolder
+from headwater.paths import SETUP
 
 ENTRY_POINTS = "headwater.accounts"
 """The group of the entry points that provide an account. The one named ``local`` is called with the environment and the
 lake folder."""
 ENDPOINT = "AWS_ENDPOINT_URL"
-# The stacks that only one kind of a source has. The other kind has taken their place if an app with these has not them.
-_OF_A_KIND = {
-    "database": {"connect"},
-    "database-content": {"connect"},
-    "key-value": {"glue-job"},
-    "database-peering": {"connect", "database"},
-}
 
 
 class Account(Protocol):
@@ -41,16 +33,16 @@ class Account(Protocol):
         """Make what synthesis reads and a deployment uploads. Raises UserError."""
 
     def session(self) -> tuple[boto3.Session, str]:
-        """Return the credentials, and the endpoint: "" for AWS's own. Raises UserError where there is none."""
+        """Return the credentials, and the endpoint: "" for AWS's own. Raises UserError if there is none."""
 
     def client(self, service: str) -> Any:
         """Return a boto3 client of a service."""
 
-    def prepare(self, stacks: Sequence[str]) -> None:
-        """Make the account ready for a deploy of these stacks. Raises UserError where they must not be deployed."""
+    def prepare(self) -> None:
+        """Make the account ready for a deploy. Raises UserError if the synthesized stacks must not be deployed."""
 
     def cdk(self, arguments: Sequence[str]) -> None:
-        """Run CDK's command line. Raises typer.Exit or UserError where it fails."""
+        """Run CDK's command line. Raises typer.Exit or UserError if it fails."""
 
     def deployed(self) -> None:
         """Tell a person what the deploy leaves running."""
@@ -60,7 +52,7 @@ class Account(Protocol):
 
 
 def of(environment: Environment, folder: LakeFolder) -> Account:
-    """Return the account of an environment. Raises UserError where no package provides that of a local one."""
+    """Return the account of an environment. Raises UserError if no package provides that of a local one."""
     if not environment.is_local:
         return _Aws(environment, folder)
     found = entry_points(group=ENTRY_POINTS, name="local")
@@ -74,8 +66,7 @@ def of(environment: Environment, folder: LakeFolder) -> Account:
             raise UserError(f"{environment.name}: found {error} in {entry.value}, expected its account") from error
         return account
     raise UserError(
-        f"{environment.name}: found no package that provides its account, expected the package `rig`: run `make setup` "
-        "in a checkout of Headwater"
+        f"{environment.name}: found no package that provides its account, expected the package `rig`: run `{SETUP}`"
     )
 
 
@@ -100,13 +91,12 @@ class _Aws:
         create: Callable[..., Any] = boto3.client
         return create(service, region_name=self._environment.region)
 
-    def prepare(self, stacks: Sequence[str]) -> None:
+    def prepare(self) -> None:
         # Verbs that only read need none of it.
         from headwater.packaging import shipped
 
-        self._refuse_another_kind(stacks)
         with announce("Looking for the origin of each file"):
-            found = shipped.unexplained(self._folder.synthesized, self._folder.contracts)
+            found = shipped.unexplained(self._folder.synthesized, self._folder)
         if found:
             raise UserError("\n".join([f"{self._environment.name}: nothing was deployed.", *found]))
 
@@ -119,27 +109,3 @@ class _Aws:
     @contextmanager
     def deletion(self) -> Iterator[str]:
         yield ""
-
-    def _refuse_another_kind(self, stacks: Sequence[str]) -> None:
-        """Raise UserError if the account has stacks of the environment that another kind of its sources has made.
-
-        No deploy would update them, and they need what this deploy would take away. If CloudFormation does not answer,
-        CDK says so.
-        """
-        try:
-            there = described_stacks(self.client("cloudformation"))
-        except (BotoCoreError, ClientError):
-            return
-        name = self._environment.name
-        prefix = f"{self._environment.prefix}-"
-        left = [
-            f"{prefix}{part}"
-            for part, others in _OF_A_KIND.items()
-            if f"{prefix}{part}" in there.keys() - set(stacks) and {f"{prefix}{other}" for other in others} <= {*stacks}
-        ]
-        if left:
-            raise UserError(
-                f"{name}: found the stacks {', '.join(left)} of another database.kind or key_value.kind, expected "
-                f"none: bring the former file back and `headwater destroy --env {name}` first, or make another "
-                "environment (docs/how-to/existing-sources.md)"
-            )

@@ -59,8 +59,9 @@ def backfill(
     """Load what a table already holds as its oldest state, also of its history, and watch the job that does it.
 
     A PostgreSQL table is read by this command, in parallel and as of one moment; a DynamoDB table is loaded from an
-    export. Once the job is asked, Ctrl-C only ends the watching: run the same command again to watch on. A withdrawn
-    backfill of an export goes on at the next data file when you run the command again. No export is loaded twice.
+    export. Once the command has requested the load, Ctrl-C stops only the watching: run the same command again to watch
+    on. A withdrawn backfill of an export goes on at the next data file when you run the command again. No export is
+    loaded twice.
     """
     contract = sources.contract_of(read_contracts(folder.contracts), table, "--table", f", as in {folder.contracts}")
     is_keyed = contract.source.database == DYNAMODB
@@ -99,8 +100,12 @@ def backfill(
 def load(
     s3: Any, lake: str, contract: Contract, uri: str, named: Callable[[Export], str], *, whole: bool = True
 ) -> Export:
-    """Ask for an export to be loaded into a contract's table and its history, and watch the job until it is. ``named``
-    says where the items are from; unless the export is ``whole``, no item ends that it does not have. Raises UserError.
+    """Have an export loaded into a contract's table and its history, and watch the job until it is done.
+
+    - ``named``: returns the name of the items' origin, for messages.
+    - ``whole``: the export has all items of the table, so rows that it lacks become tombstones.
+
+    Raises UserError.
     """
     of_tables = _requests(s3, lake, contract)
     exports = [backfill_requests.ask(s3, requests, uri, whole=whole) for requests in of_tables]
@@ -160,12 +165,14 @@ def _ask(
 
 
 def _watch_copies(s3: Any, asked: Sequence[tuple[Requests, str, str]]) -> None:
-    """Watch the writers until they have loaded what they are asked for, and delete the copies that all of them have
-    answered for good. What is asked for are tables' requests, the id of one, and the address of its copy."""
+    """Watch the writers until they have loaded the copies, and delete each copy whose requests all have final answers.
+
+    ``asked`` has, for each request, the table's requests, the request's id, and the address of its copy.
+    """
     try:
         statuses = [writer_requests.watch(requests, id_, "files", "rows") for requests, id_, _ in asked]
     finally:
-        # Of one that was withdrawn, the writer may be in the midst of a commit.
+        # A copy without a final answer stays, also if it was withdrawn: the writer may be reading it for a commit.
         needed = {uri for requests, id_, uri in asked if not requests.is_answered(id_)}
         for uri in {uri for _, _, uri in asked} - needed:
             table_copy.delete(s3, uri)

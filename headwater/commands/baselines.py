@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from headwater.commands import synthesis
+from headwater.commands.advice import as_typed
 from headwater.commands.options import Folder
 from headwater.console import say
 from headwater.contract.reading import read_contracts
@@ -16,6 +17,7 @@ from headwater.errors import UserError
 from headwater.lake_folder import LakeFolder
 from headwater.review import baselines as stack_baselines
 from headwater.review import contract_baselines, replacements
+from headwater.review.comparison import Comparison
 from headwater.review.replacements import Specification
 
 
@@ -38,17 +40,17 @@ def baselines(
     for path in sorted(folder.baselines.glob("*/")):
         if path.name not in names:
             differs.append(True)
-            say(f"{path}: there is no config/{path.name}.yaml")
+            say(f"{path}: found baselines of an environment that has no config/{path.name}.yaml")
             if not check:
                 shutil.rmtree(path)
     if check and any(differs):
-        say("To allow this, run `headwater baselines`, and review what it changes")
+        say(as_typed("To allow this, run `headwater baselines`, and review what it changes"))
         raise typer.Exit(1)
     say(f"The baselines of {', '.join(names)} are up to date")
 
 
 def _of_contracts(folder: LakeFolder, *, check: bool) -> bool:
-    """Whether the contracts differ from their baselines. They are written unless only a check is wanted."""
+    """Return whether the contracts differ from their baselines. Write new baselines unless ``check``."""
     contracts = read_contracts(folder.contracts)
     before, now = contract_baselines.read(folder.contract_baselines), contract_baselines.render(contracts)
     refused = contract_baselines.refused(before, contracts)
@@ -62,21 +64,19 @@ def _of_contracts(folder: LakeFolder, *, check: bool) -> bool:
 
 
 def _of_environment(folder: LakeFolder, name: str, specification: Specification, *, check: bool) -> bool:
-    """Whether an environment's stacks differ from their baselines. They are written unless only a check is wanted."""
+    """Return whether an environment's stacks differ from their baselines. Write new baselines unless ``check``."""
     fields = synthesis.synthesize(folder, name).document()
     place = folder.baselines / name
-    old, before = stack_baselines.read_whole(place)
-    now = stack_baselines.from_assembly(folder.synthesized)
-    losses = replacements.losses(name, before, now, specification)
-    refused = replacements.unacknowledged(losses, replacements.read_acknowledged(folder.acknowledged))
-    if refused:
-        sentences = "\n".join(map(str, refused))
-        raise UserError(f"{sentences}\n\n{replacements.how_to_allow(refused, folder.acknowledged)}")
-    if (old, before) == (fields, now):
+    before, after = stack_baselines.read_whole(place), (fields, stack_baselines.from_assembly(folder.synthesized))
+    comparison = Comparison(name, before, after, folder.acknowledged, specification)
+    if comparison.refused:
+        sentences = "\n".join(map(str, comparison.refused))
+        raise UserError(f"{sentences}\n\n{replacements.how_to_allow(comparison.refused, folder.acknowledged)}")
+    if before == after:
         return False
     if check:
-        say(f"{name}:\n{stack_baselines.whole_difference((old, before), (fields, now))}")
+        say(f"{name}:\n{comparison.difference()}")
     else:
-        stack_baselines.write(place, now, fields)
+        stack_baselines.write(place, after[1], fields)
         say(f"wrote {place}")
     return True

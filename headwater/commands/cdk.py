@@ -20,19 +20,13 @@ def command(folder: LakeFolder, environment: str, arguments: Sequence[str]) -> l
     return [CDK[0], "--no-notices", *context, "--output", str(folder.synthesized), *arguments]
 
 
-def run_quietly(arguments: Sequence[str]) -> None:
-    """Run a command line of CDK's, and print what it says if it fails, otherwise its warnings. Raises typer.Exit."""
-    done = subprocess.run(
-        arguments, cwd=ROOT, env={**os.environ, "PATH": search_path()}, stderr=subprocess.PIPE, text=True
-    )
-    said = done.stderr.splitlines(keepends=True)
-    sys.stderr.writelines(said if done.returncode else [line for line in said if line.startswith("[Warning at ")])
+def run(arguments: Sequence[str], *, quiet: bool = False) -> None:
+    """Run a command line of CDK's at the terminal. If ``quiet``, print what it says on standard error only if it fails,
+    otherwise only its warnings. Raises typer.Exit if it fails."""
+    stderr = subprocess.PIPE if quiet else None
+    done = subprocess.run(arguments, cwd=ROOT, env={**os.environ, "PATH": search_path()}, stderr=stderr, text=True)
+    if quiet:
+        said = done.stderr.splitlines(keepends=True)
+        sys.stderr.writelines(said if done.returncode else [line for line in said if line.startswith("[Warning at ")])
     if done.returncode:
         raise typer.Exit(done.returncode)
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Run a command line of CDK's at the terminal. Raises typer.Exit if it fails."""
-    status = subprocess.run(arguments, cwd=ROOT, env={**os.environ, "PATH": search_path()}).returncode
-    if status:
-        raise typer.Exit(status)

@@ -25,7 +25,7 @@ def check(environment: Environment, *, folder: Folder) -> None:
     granted = policies.read(deployment)
     for principal in policies.needed_by(deployment, rights.read_principals()):
         findings += policies.judge(deployment, granted, principal).missing
-    findings += shipped.unexplained(folder.synthesized, folder.contracts)
+    findings += shipped.unexplained(folder.synthesized, folder)
     for finding in findings:
         say(finding)
     if findings:

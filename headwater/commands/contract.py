@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from headwater.commands import accounts, environments, inferred_contracts, sources
+from headwater.commands.advice import as_typed
 from headwater.commands.environment_database import EnvironmentDatabase
 from headwater.commands.options import Folder
 from headwater.contract import evolution
@@ -70,14 +71,15 @@ def check(
     region: sources.Region = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check the contracts' files and, with --live, whether the sources are as the contracts say. The status is 1 where
-    a file is invalid or a source does not fit.
+    """Check the contracts' files and, with --live, whether the sources are as the contracts say. The status is 1 if a
+    file is invalid or a source does not fit.
 
-    --live changes nothing. It asks PostgreSQL's catalog, which any role may read, and DynamoDB for the descriptions of
-    the tables. PostgreSQL's password comes from HEADWATER_DB_PASSWORD, ENV's secret of the role, or a prompt. A
-    deployment that makes the database checks it by the same rules, and fails before the source connector starts. Host,
-    port, name and role are those of ENV's database, unless an option says otherwise; existing DynamoDB tables have
-    their streams checked as well.
+    --live changes nothing. It reads PostgreSQL's catalog, which any role may read, and DynamoDB's descriptions of the
+    tables. Of existing DynamoDB tables it checks the streams as well. A deployment that makes the database checks it by
+    the same rules, and fails before the source connector starts.
+
+    Host, port, name and role of ENV's database are the defaults of the options. PostgreSQL's password comes from
+    HEADWATER_DB_PASSWORD, ENV's secret of the role, or a prompt.
     """
     settings = read_environment(environment, folder.config) if environment is not None else None
     described, invalid = _read(folder.contracts)
@@ -94,7 +96,9 @@ def check(
                 of = EnvironmentDatabase(environments.described(settings, described, folder), folder)
                 user = user or of.user(as_owner=False)
             advice = _UNCAPTURED if user == CDC_ROLE and not database_url else ""
-            with sources.connect(database_url, host, port, database, user, of=of, where_refused=advice) as connection:
+            with sources.connector(
+                database_url, host, port, database, user, of=of, where_refused=advice
+            )() as connection:
                 found += _in_postgresql(described, connection)
         if key_value:
             streams = _existing_streams(settings, known)
@@ -132,8 +136,8 @@ def infer(
 ) -> None:
     """Write contracts for tables that are there already: tables of a PostgreSQL schema, or DynamoDB tables.
 
-    A comment marks each guess; values that no column takes stand in _rest. Nothing is changed in the source, of whose
-    catalog PostgreSQL is asked, and of a sample of items DynamoDB. The status is 1 where a table cannot be captured.
+    A comment marks each guess; values that no column takes stand in _rest. The command reads PostgreSQL's catalog, or a
+    sample of DynamoDB's items, and changes nothing in the source. The status is 1 if a table cannot be captured.
     """
     if not schema and not from_dynamodb:
         raise UserError("infer: found neither --schema nor --from-dynamodb, expected one of them, or both")
@@ -166,9 +170,8 @@ def diff(
 ) -> None:
     """Say of each change between two states of contracts whether it is safe, needs a fill, or is refused and why.
 
-    The status is 0 where all changes are safe, 3 where stored rows lack something until a command such as `headwater
-    fill TABLE` has run, and 1 where the writer or the deployment would refuse a change. The writer goes by the
-    same rules.
+    The status is 0 if all changes are safe, and 1 if the writer or the deployment would refuse one. It is 3 if stored
+    rows lack something until a command such as `headwater fill TABLE` has run. The writer goes by the same rules.
     """
     new = new or str(LakeFolder.find().contracts)
     if Path(old).is_file() != Path(new).is_file():
@@ -213,13 +216,13 @@ def _show_changes(found: Sequence[Change]) -> None:
             f"[{colours[change.verdict]}]{change.verdict}[/]",
             escape(f"{change.subject}: {change.change}"),
             escape(change.meaning),
-            escape(change.action),
+            escape(as_typed(change.action)),
         )
     console.print(grid)
 
 
 def _read(folder: Path) -> tuple[list[Contract], list[str]]:
-    """The contracts of a folder, and what is wrong with each file; no contract where anything is."""
+    """Return the contracts of a folder, and the errors of its files; no contract if there is an error."""
     invalid = []
     for path in yaml_paths(folder):
         try:
@@ -255,7 +258,7 @@ def _in_postgresql(contracts: Sequence[Contract], connection: psycopg.Connection
 def _existing_streams(
     settings: Environment | None, known: Mapping[str, KeyValueNames]
 ) -> dict[str, ExpectedStream] | None:
-    """The streams that an environment says are there, by contract; None where it makes its own."""
+    """The streams that an environment says are there, by contract; None if it makes its own."""
     if settings is None or not isinstance(settings.key_value, ExistingTables):
         return None
     hours, days = settings.key_value.stream_retention_hours, settings.lake.tombstone_days
@@ -267,7 +270,7 @@ def _in_kinesis(streams: Mapping[str, ExpectedStream], client: object) -> list[F
         return kinesis_checks.findings(streams, client)
     except (BotoCoreError, ClientError) as error:
         raise UserError(
-            f"Kinesis cannot be asked: {error}. Check the credentials and --region; the check needs "
+            f"Kinesis does not describe the streams: {error}. Check the credentials and --region; the check needs "
             "kinesis:DescribeStreamSummary."
         ) from None
 
@@ -283,30 +286,37 @@ def _in_dynamodb(
         return dynamodb_checks.findings(contracts, names, client, named)
     except (BotoCoreError, ClientError) as error:
         raise UserError(
-            f"DynamoDB cannot be asked: {error}. Check the credentials, --region and --dynamodb-endpoint; the check "
-            "needs dynamodb:DescribeTable, DescribeTimeToLive, DescribeContinuousBackups and "
+            f"DynamoDB does not describe the tables: {error}. Check the credentials, --region and --dynamodb-endpoint; "
+            "the check needs dynamodb:DescribeTable, DescribeTimeToLive, DescribeContinuousBackups and "
             "DescribeKinesisStreamingDestination."
         ) from None
+
+
+def _same(found: Iterable[Finding]) -> dict[tuple[str, ...], list[str]]:
+    """The places of all findings but notes, by their texts: dozens of tables may lack the same."""
+    places: dict[tuple[str, ...], list[str]] = {}
+    for each in found:
+        if each.level != NOTE:
+            places.setdefault((each.level, each.found, each.expected, each.action), []).append(each.place)
+    return places
 
 
 def _show(contracts: Sequence[Contract], invalid: Sequence[str], found: Sequence[Finding], *, live: bool) -> None:
     console = Console()
     for problem in invalid:
-        console.print(problem, markup=False, highlight=False, soft_wrap=True)
+        console.print(as_typed(problem), markup=False, highlight=False, soft_wrap=True)
     grid = Table(show_lines=True)
     for heading in ("place", "", "found", "expected", "what to do"):
         grid.add_column(heading, overflow="fold")
-    for finding in found:
-        if finding.level != NOTE:
-            colour = "bold red" if finding.level in PROBLEMS else "yellow"
-            texts = (finding.place, finding.level, finding.found, finding.expected, finding.action)
-            place, level, *rest = map(escape, texts)
-            grid.add_row(place, f"[{colour}]{level}[/]", *rest)
+    for (level, *texts), places in _same(found).items():
+        colour = "bold red" if level in PROBLEMS else "yellow"
+        rest = (escape(as_typed(text)) for text in texts)
+        grid.add_row(escape(", ".join(places)), f"[{colour}]{level}[/]", *rest)
     if grid.row_count:
         console.print(grid)
     for finding in found:
         if finding.level == NOTE:
-            text = f"note: {finding.place}: {finding.found}: {finding.action}"
+            text = f"note: {finding.place}: {finding.found}: {as_typed(finding.action)}"
             console.print(text, markup=False, highlight=False, soft_wrap=True)
     if not invalid:
         levels = [finding.level for finding in found]

@@ -27,7 +27,7 @@ def cost(
         Path | None, typer.Option(help="Show what differs from this earlier estimate, a file of --json.")
     ] = None,
     reviewed: Annotated[
-        Path | None, typer.Option("--baselines", help="Read baselines from here, and synthesize nothing.")
+        Path | None, typer.Option("--baselines", help="Read this folder of baselines, and synthesize nothing.")
     ] = None,
     *,
     folder: Folder,
@@ -41,7 +41,8 @@ def cost(
         synthesis.synthesize(folder, name)
         deployment = Deployment.read(folder.synthesized, name)
     else:
-        deployment = Deployment.of_baselines(baselines.read(reviewed / name), read_environment(name, folder.config))
+        place = baselines.place(reviewed, name, "--baselines")
+        deployment = Deployment.of_baselines(baselines.read(place), read_environment(name, folder.config))
     now = estimate(deployment, name)
     before = None if against is None else read_estimate(against, name)
     if as_json:
@@ -57,7 +58,7 @@ def cost(
 
 
 def read_estimate(path: Path, name: str) -> dict[str, Any]:
-    """Read an earlier estimate of an environment. Raises UserError where the file holds none."""
+    """Read an earlier estimate of an environment. Raises UserError if the file holds none."""
     try:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -110,7 +111,9 @@ def _show_unknown(now: Estimate, console: Console) -> None:
     for name, line in now.unknown.items():
         console.print(f"  {name}, for {line.resource}", highlight=False)
     file = prices.FILE.relative_to(ROOT)
-    console.print(f"Add a line for each below `prices:` in {file}, with the price in US dollars without tax:")
+    # In a lake folder's own copy of the release, nothing may change.
+    console.print("Take a clone of Headwater, and use its commit as the lake's release.")
+    console.print(f"Add a line for each below `prices:` in {file} there, with the price in US dollars without tax:")
     for name, line in now.unknown.items():
         form = f'{{price: …, unit: {line.unit}, source: "https://…", date: "YYYY-MM"}}'
         console.print(f"  {name}: {form}", highlight=False, soft_wrap=True)
@@ -131,7 +134,7 @@ def _show_differences(now: Estimate, before: dict[str, Any], console: Console) -
 
 
 def _table(title: str, *, names: Collection[str], columns: Sequence[str]) -> Table:
-    """An empty table. On a narrow terminal the columns of names wrap, those of figures do not."""
+    """Return an empty table, whose columns of names wrap on a narrow terminal; columns of figures do not."""
     table = Table(title=title, title_justify="left")
     for column in columns:
         is_name = column in names

@@ -8,8 +8,17 @@ import psycopg
 import typer
 from psycopg import sql
 
+from headwater.commands.advice import as_typed
 from headwater.commands.options import Folder
-from headwater.commands.postgresql import PASSWORD_VARIABLE, Login, asked_password, connected, database_password
+from headwater.commands.postgresql import (
+    PASSWORD_VARIABLE,
+    Login,
+    asked_password,
+    asked_passwords,
+    connected,
+    database_password,
+    password_prompt,
+)
 from headwater.commands.sources import refuse_without_contract
 from headwater.console import say
 from headwater.contract.model import POSTGRESQL
@@ -21,6 +30,7 @@ from headwater.definitions.source_database import CDC_ROLE, ROLES, published_tab
 from headwater.errors import UserError
 from headwater.postgresql import administration
 from headwater.postgresql.gradually import PATIENCE_SECONDS
+from headwater.yaml_files import yaml_paths
 
 app = typer.Typer(help="A lake's database, or the capture of one of your own.", no_args_is_help=True)
 
@@ -57,12 +67,18 @@ def create(
     an application waits for it longer.
     The roles' passwords come from HEADWATER_CDC_PASSWORD, HEADWATER_APP_PASSWORD and HEADWATER_READER_PASSWORD; the
     command asks for those that are not set. Roles that exist get the new passwords.
+
+    A lake folder without contracts gets its tables, too: `headwater contract infer` then describes them.
     """
-    described = read_contracts(folder.contracts)
-    refuse_without_contract(described, POSTGRESQL, "--folder")
+    described = read_contracts(folder.contracts) if yaml_paths(folder.contracts) else []
+    if described:
+        refuse_without_contract(described, POSTGRESQL, "--folder")
     files = read_database_files(folder.database)
-    password = database_password(user)
-    passwords = {role: asked_password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in ROLES}
+    prompts = {PASSWORD_VARIABLE: password_prompt(user)}
+    prompts |= {_password_variable(role): f"New password of {role}" for role in ROLES}
+    asked = asked_passwords(prompts)
+    password = asked[PASSWORD_VARIABLE]
+    passwords = {role: asked[_password_variable(role)] for role in ROLES}
     with _connect(host, port, user, password, "postgres") as maintenance:
         administration.refuse_another(maintenance, name)
         if maintenance.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
@@ -71,6 +87,10 @@ def create(
         administration.refuse_own(connection)
         administration.create(connection, passwords, described, files, patience, say)
     say(f"{name} is up to date; published: {', '.join(published_tables(described))}")
+    if not described:
+        at = f"--host {host} --port {port} --database {name} --user {user}"
+        say(as_typed(f"No contract describes its tables yet: run `headwater contract infer --schema SCHEMA {at}`"))
+        say("Then run this command again: it publishes them")
 
 
 @app.command()
@@ -83,14 +103,15 @@ def capture(
     user: User = "postgres",
     patience: Patience = PATIENCE_SECONDS,
 ) -> None:
-    """Prepare a database of your own for capture, or bring that up to date: a schema `capture` with a heartbeat and
-    signals, a publication, and the source connector's role, whose password comes from HEADWATER_CDC_PASSWORD or a
-    prompt.
+    """Prepare a database of your own for capture, or bring it up to date.
 
-    Of your tables nothing changes but the replica identity, which contracts want to be FULL. `headwater contract check
-    --live` says before what is missing. Tables and partitions are changed one at a time. The command waits for a lock
-    for 100 ms at most and tries again later, so that no query of your application waits for it longer. If a lock is not
-    to be had, the command names the table and the query that holds it, and a second run goes on.
+    The command makes a schema `capture` with a heartbeat and signals, a publication, and the source connector's role.
+    The role's password comes from HEADWATER_CDC_PASSWORD or a prompt. Of your tables only the replica identity changes,
+    which contracts want to be FULL. Run `headwater contract check --live` first: it says what the database lacks.
+
+    Tables and partitions are changed one at a time. The command waits for a lock for 100 ms at most and tries again
+    later. So no query of your application waits longer for it. If it gets no lock, it names the table and the query
+    that holds it, and a second run goes on.
     """
     described = read_contracts(folder.contracts)
     refuse_without_contract(described, POSTGRESQL, "--folder")
@@ -150,7 +171,7 @@ def status(name: Name, host: Host = "localhost", port: Port = 5432, user: User =
     for file, state in content.files.items():
         say(f"file         {file} {state}")
     published = "missing: run `headwater db create`" if content.published is None else ", ".join(content.published)
-    say(f"publication  {published}")
+    say(as_typed(f"publication  {published}"))
     if content.slot is None:
         say("slot         none yet: the connector makes it when it first runs")
     else:
@@ -182,7 +203,11 @@ def drop(
 
 def cdc_password(*, new: bool = False) -> str:
     """The password of the source connector's role, from the environment or a prompt. Raises UserError."""
-    return asked_password(f"{CDC_ROLE.upper()}_PASSWORD", f"{'New password' if new else 'Password'} of {CDC_ROLE}")
+    return asked_password(_password_variable(CDC_ROLE), f"{'New password' if new else 'Password'} of {CDC_ROLE}")
+
+
+def _password_variable(role: str) -> str:
+    return f"{role.upper()}_PASSWORD"
 
 
 def connect(host: str, port: int, user: str, name: str) -> psycopg.Connection:

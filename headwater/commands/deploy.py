@@ -1,21 +1,22 @@
 """``headwater deploy``: deploy the stacks of an environment."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import Annotated
+from collections.abc import Collection, Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import accounts, synthesis
 from headwater.commands.accounts import Account
+from headwater.commands.advice import as_typed
 from headwater.commands.options import Environment as Name
 from headwater.commands.options import Folder
 from headwater.console import say
+from headwater.environment import lake_format
 from headwater.environment.account import refuse_another, refuse_another_lake
 from headwater.environment.model import SOURCE_NAMES, Environment
 from headwater.environment.protection import UNPROTECTED, described_stacks, incomplete
-from headwater.environment.source_stacks import STACKS, divided, left_over
+from headwater.environment.source_stacks import STACKS, divided, left_over, refuse_another_kind
 from headwater.errors import UserError
 from headwater.review.templates import Deployment
 from headwater.yaml_files import either
@@ -31,13 +32,14 @@ Stack = Annotated[
 def deploy(name: Name, stack: Stack = None, *, folder: Folder) -> None:
     """Synthesize the stacks of an environment, and deploy them by cdk deploy.
 
-    The environment local is deployed to the local AWS, which is started for it. Stacks of another lake are refused.
-    Where the environment keeps its data, a stack is created without protection from deletion, and protected by a second
-    cdk deploy when all are complete: a creation that fails can then be tried again. In dev CDK asks before it widens a
-    right or opens a port, elsewhere before every change. Nothing is deployed where stacks of another kind of source are
-    left, such as a database's where the environment now takes one that exists. Stacks of a source without a contract
-    stay as they are; the last lines name them, and the command that deletes them. Nothing is uploaded to AWS where a
-    file has no origin: neither a lock nor this repository explains it (docs/reference/review.md).
+    The environment local is deployed to the local AWS, which is started for it. Stacks of another lake are refused. If
+    the environment keeps its data, a first cdk deploy creates stacks without protection from deletion, and a second one
+    protects them when all are complete: a creation that fails can then be tried again. In dev CDK asks before it widens
+    a right or opens a port, elsewhere before every change. Nothing is deployed if stacks of another kind of source are
+    left, such as a database's stacks in an environment that now has an existing database. A lower lake.format than the
+    deployed one is refused. Stacks of a source without a contract stay as they are; the last lines name them, and the
+    command that deletes them. Nothing is uploaded to AWS if a file has no origin: neither a lock nor this repository
+    explains it (docs/reference/review.md).
 
     With --stack, deploy only one stack and those that it needs, such as the network before an existing database can be
     reached from it.
@@ -47,23 +49,26 @@ def deploy(name: Name, stack: Stack = None, *, folder: Folder) -> None:
     deployment = Deployment.read(folder.synthesized, name)
     stacks = list(dict.fromkeys(resource.stack for resource in deployment.resources()))
     chosen = ["--all"] if stack is None else [_full_name(environment, stack, stacks)]
-    account.prepare(stacks)
-    with suppress(BotoCoreError, ClientError):
-        # If CloudFormation does not answer, CDK says so.
-        there = described_stacks(account.client("cloudformation"))
-        refuse_another_lake(environment, there, folder.settings.name)
+    account.prepare()
+    there = _described(environment, account)
+    refuse_another_lake(environment, there, folder.settings.name)
+    lake_format.refuse_lower(environment, there)
+    refuse_another_kind(environment, there, stacks)
     if not environment.data.retain:
         # There is nothing to protect, and it takes a while to synthesize once more.
         _deploy(account, account.approval, *chosen, "--app", str(folder.synthesized))
     else:
-        unprotected = _incomplete(environment, stacks, account)
+        unprotected = incomplete(there, stacks)
         _deploy(account, account.approval, *chosen, *_without_protection(unprotected))
         if unprotected:
             say("The stacks are complete. A second cdk deploy protects the new ones from deletion:")
             _deploy(account, "never", *chosen, *_without_protection([]))
     account.deployed()
-    for line in _left_over(environment, stacks, account):
-        say(line)
+    for line in _left_over(environment, there, stacks):
+        say(as_typed(line))
+    if stack is None:
+        for line in lake_format.advice(environment):
+            say(as_typed(line))
 
 
 def _full_name(environment: Environment, part: str, stacks: Sequence[str]) -> str:
@@ -75,12 +80,8 @@ def _full_name(environment: Environment, part: str, stacks: Sequence[str]) -> st
     return full_name
 
 
-def _left_over(environment: Environment, stacks: Sequence[str], account: Account) -> Iterator[str]:
-    """Name the stacks of each source without a contract. If CloudFormation does not answer, name none."""
-    try:
-        there = described_stacks(account.client("cloudformation"))
-    except (BotoCoreError, ClientError):
-        return
+def _left_over(environment: Environment, there: Collection[str], stacks: Sequence[str]) -> Iterator[str]:
+    """Name the stacks of each source without a contract."""
     prefix = f"{environment.prefix}-"
     wanted = [name.removeprefix(prefix) for name in stacks]
     for source in STACKS:
@@ -96,12 +97,18 @@ def _left_over(environment: Environment, stacks: Sequence[str], account: Account
             )
 
 
-def _incomplete(environment: Environment, stacks: Sequence[str], account: Account) -> list[str]:
+def _described(environment: Environment, account: Account) -> dict[str, Any]:
+    """Return the account's stacks as CloudFormation describes them, by their names.
+
+    Raises UserError if CloudFormation does not answer, or if the environment keeps its data and the credentials are of
+    another account.
+    """
     try:
-        # CDK would deploy to the environment's account all the same, by the roles of its bootstrap. In another one the
-        # stacks are not, so that all would be taken for new and lose their protection.
-        refuse_another(environment, account.client("sts").get_caller_identity()["Account"])
-        return incomplete(account.client("cloudformation"), stacks)
+        if environment.data.retain:
+            # CDK would deploy to the environment's account all the same, by the roles of its bootstrap. In another one
+            # the stacks are not, so that all would be taken for new and lose their protection.
+            refuse_another(environment, account.client("sts").get_caller_identity()["Account"])
+        return described_stacks(account.client("cloudformation"))
     except (BotoCoreError, ClientError) as error:
         raise UserError(
             f"CloudFormation in {environment.region}: found {error}, expected the list of stacks: "

@@ -11,6 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import accounts, removed_source, synthesis
 from headwater.commands.accounts import Account
+from headwater.commands.advice import as_typed
 from headwater.commands.options import Environment as Name
 from headwater.commands.options import Folder
 from headwater.console import say
@@ -38,8 +39,8 @@ def destroy(name: Name, source: Source = None, *, folder: Folder) -> None:
     such stacks are left.
 
     Beside an existing database the source connector drops its replication slot if the environment's data goes with its
-    stacks. The status is 4 if the slot stays, because the environment keeps its data or the slot could not be dropped:
-    the last lines then say why, what the slot costs, and how to drop it.
+    stacks. The slot stays if the environment keeps its data, or if the slot could not be dropped. The status is then 4,
+    and the last lines say why, what the slot costs, and how to drop it.
     """
     environment = read_environment(name, folder.config)
     account = accounts.of(environment, folder)
@@ -61,8 +62,8 @@ def destroy(name: Name, source: Source = None, *, folder: Folder) -> None:
 
 @contextmanager
 def _left_slot_told_last(environment: Environment) -> Iterator[list[str]]:
-    """Say last why a replication slot is left in an existing database, if the block's list says so, also where the
-    block raises. Raises typer.Exit then."""
+    """At the end, also after an error of the block, print why a replication slot is left in an existing database. The
+    block puts the reason into the list. Raises typer.Exit if there is one."""
     left: list[str] = []
     database = environment.database
     try:
@@ -74,8 +75,8 @@ def _left_slot_told_last(environment: Environment) -> Iterator[list[str]]:
             say(COST)
             say("If no deploy is to go on from it, drop it there, as the server's administrator:")
             say(f"  {DROP_STATEMENT}")
-            say("Or drop it with all else that `headwater db capture` has made:")
-            say(f"  {shlex.join(['headwater', 'db', 'release', *at, '--user', 'postgres'])}")
+            say(as_typed("Or drop it with all else that `headwater db capture` has made:"))
+            say(as_typed(f"  headwater db release {shlex.join([*at, '--user', 'postgres'])}"))
     if left and isinstance(database, ExistingDatabase):
         raise typer.Exit(SLOT_LEFT)
 

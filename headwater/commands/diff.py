@@ -3,27 +3,43 @@
 import boto3
 
 from headwater.commands import accounts, synthesis
+from headwater.commands.advice import as_typed
 from headwater.commands.options import Environment, Folder
 from headwater.console import say
-from headwater.review import baselines, removed_sources
+from headwater.environment import model
+from headwater.lake_folder import LakeFolder
+from headwater.review import baselines
+from headwater.review.comparison import Comparison
 from headwater.review.replacements import Specification
 
 
 def diff(name: Environment, *, folder: Folder) -> None:
     """Synthesize the stacks of an environment, and compare them with the deployed ones by cdk diff.
 
-    Without AWS credentials, compare them with the lake folder's baselines.
+    Without AWS credentials, compare them with the lake folder's baselines: first a summary, then the whole difference.
     """
     settings = synthesis.synthesize(folder, name)
-    fields, reviewed = baselines.read_whole(folder.baselines / name)
-    stacks = baselines.from_assembly(folder.synthesized)
-    # cdk diff says nothing of a stack that has left the app.
-    for warning in removed_sources.warnings(name, reviewed, stacks, Specification()):
-        say(warning)
     account = accounts.of(settings, folder)
     if settings.is_local or boto3.Session().get_credentials() is not None:
+        # cdk diff says nothing of stacks that have left the app.
+        for warning in comparison(folder, settings).warnings():
+            say(as_typed(warning))
         account.cdk(["diff", "--app", str(folder.synthesized)])
         return
     say(f"No AWS credentials: comparing {name} with {folder.baselines / name}, not with the deployed stacks\n")
-    text = baselines.whole_difference((fields, reviewed), (settings.document(), stacks))
-    say(text or f"{name}: no difference")
+    show_difference(folder, settings)
+
+
+def show_difference(folder: LakeFolder, environment: model.Environment) -> None:
+    """Print how an environment differs from its baselines. Its stacks are the ones that were synthesized last."""
+    found = comparison(folder, environment)
+    say(as_typed("\n".join(found.summary())))
+    if difference := found.difference():
+        say(f"\n{difference}")
+
+
+def comparison(folder: LakeFolder, environment: model.Environment) -> Comparison:
+    """Return an environment's baselines beside its stacks that were synthesized last."""
+    reviewed = baselines.read_whole(folder.baselines / environment.name)
+    now = environment.document(), baselines.from_assembly(folder.synthesized)
+    return Comparison(environment.name, reviewed, now, folder.acknowledged, Specification())

@@ -35,66 +35,81 @@ _BEHIND_SECONDS = 900.0
 _WHOLE_SECONDS = 6 * 3600.0
 _TRIES_ONCE = 3
 _ROUNDS = "rounds"
-# What is not divided, and what else may be waited for.
+# The longest pass over a table, and the longest statement beside it.
 _LONGEST_STEP_SECONDS = (PASS_MINUTES + STATEMENT_MINUTES) * 60.0
 
 Repair = Callable[[str, Sequence[Difference], bool], bool]
-"""Has rows of a table that differ read again: those, or the whole table where that is needed and may be, as the last
-argument says. Returns whether the whole table is read. Raises UserError."""
+"""Has rows of a table that differ read again. The last argument allows the whole table, if that is needed. Returns
+whether the whole table is read. Raises UserError."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Where what is found is kept for all to see: beside the tables of ``lake``, by boto3's client of ``s3``, and in
-    CloudWatch for the environment of the Glue database, where there is one."""
+    """The lake and the metrics in which the comparison keeps its results, for ``headwater status`` and the alarms."""
 
     s3: Any
+    """boto3's client of S3."""
     lake: str
+    """The address of the lake: the results lie beside its tables."""
     cloudwatch: Any = None
+    """boto3's client of CloudWatch; None if the lake is of no environment."""
     database: str = ""
+    """The environment's Glue database, by which its metrics are named."""
 
 
 @dataclass
 class _Failure:
-    """Why a part of a comparison fails, how often it has, and since when."""
+    """A failure of a part of a comparison, which is tried again."""
 
     said: str
+    """The error, without values of rows."""
     since: float
+    """When it failed first, in epoch seconds."""
     times: int = 1
+    """How often it has failed since."""
 
 
 @dataclass
 class _Table:
-    """A table, and what is known of it beside its comparison: how many ``rounds`` were complete, when the last one was
-    and how many ``seconds`` it took, why its parts fail, and what an earlier run has known (``former``). ``at_once``
-    rows are repaired at a time."""
+    """A table, its comparison, and the comparison's progress."""
 
     name: str
     watch: TableWatch
     at_once: int
+    """How many rows are repaired at a time."""
     started_at: float
+    """When this run began, in epoch seconds."""
     former: Watched | None = None
+    """The results of an earlier run."""
     rounds: int = 0
+    """How many rounds are complete."""
     round_at: float | None = None
+    """When the last complete round ended, in epoch seconds."""
     seconds: float = 0.0
+    """How long that round took."""
     told: Mapping[Row, Difference] = field(default_factory=dict)
+    """The differences that were printed."""
     failures: dict[str, _Failure] = field(default_factory=dict)
+    """By part of the comparison, why it fails now."""
     kept_at: float = -math.inf
+    """When the results were kept last, in seconds of the monotonic clock."""
 
     @property
     def is_known(self) -> bool:
-        """Whether all rows were compared, and what was suspected then was tried, or rows are known to differ."""
+        """Whether the first round and its trials are complete, or rows are known to differ."""
         return bool(self.watch.differences) or self.watch.has_tried_first
 
     @property
     def failure(self) -> _Failure | None:
-        """What has failed for the longest time."""
+        """The failure that has lasted longest."""
         return min(self.failures.values(), key=lambda failure: failure.since, default=None)
 
 
 class _Repairs:
-    """Has what differs read again, a bounded part of it at a time, beside the comparison: it may wait for a job. No
-    table is repaired twice at once."""
+    """Has rows that differ read again, in threads of its own, because a repair may wait for a job.
+
+    Each table has one repair at a time, of a bounded number of rows.
+    """
 
     def __init__(self, repair: Repair) -> None:
         self._repair = repair
@@ -106,16 +121,19 @@ class _Repairs:
 
     @property
     def are_done(self) -> bool:
-        """Whether all that was asked for is done."""
+        """Whether no repair is running."""
         return not self._busy
 
     def have_asked(self, name: str, differences: Iterable[Row]) -> bool:
-        """Whether each of these rows was asked for."""
+        """Whether a repair of each of these rows was started."""
         return all((name, key) in self._asked_at for key in differences)
 
     def ask(self, name: str, differences: Mapping[Row, Difference], at_once: int) -> None:
-        """Have some of these rows of a table read again: those that were asked for the longest ago, and none that was a
-        moment ago, because what is being read is not ready sooner. A whole table is read a few times a day at most."""
+        """Have some of these rows of a table read again, the longest unrepaired first.
+
+        It leaves out rows whose last repair is too recent to have reached the lake. A whole table is read again a few
+        times a day at most.
+        """
         now = time.monotonic()
         if name in self._busy:
             return
@@ -127,12 +145,12 @@ class _Repairs:
         for key in chosen:
             self._asked_at[name, key] = now
         self._busy.add(name)
-        # Nobody waits for it at the end: what was asked for is done by those who were asked.
+        # A daemon: the end of the comparison does not wait for a repair, which its job or connector finishes alone.
         work = (name, [differences[key] for key in chosen], may_be_whole)
         threading.Thread(target=self._run, args=work, daemon=True).start()
 
     def forget(self, name: str, keys: Iterable[Row]) -> None:
-        """These rows differ no more."""
+        """Forget when these rows were repaired, because they no longer differ."""
         for key in keys:
             self._asked_at.pop((name, key), None)
 
@@ -143,14 +161,17 @@ class _Repairs:
             self.failed.pop(name, None)
         except BaseException as error:  # whatever it is, a comparison that never ends goes on
             self.failed[name] = _said(error)
-            _tell(f"{name} could not be repaired, and is again in ten minutes: {self.failed[name]}")
+            _tell(f"{name}: the repair failed, its rows still differ; next try in ten minutes: {self.failed[name]}")
         finally:
             self._busy.discard(name)
 
 
 class _Pulse:
-    """Says once a minute that these tables are compared, whatever statement is waited for, as long as it is entered and
-    no step takes longer than any may."""
+    """Sends to CloudWatch once a minute that the comparison of these tables runs.
+
+    It sends also while a long statement runs. It stops at the end of its context, or when one step takes longer than
+    any step may.
+    """
 
     def __init__(self, kept: Kept, tables: Sequence[str]) -> None:
         self._kept = kept
@@ -165,11 +186,11 @@ class _Pulse:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Who ends the comparison does not wait for a request.
+        # The thread is not joined: the end of the comparison should not wait for a request.
         self._over.set()
 
     def step(self) -> None:
-        """Note that a step is done."""
+        """Record that a step of the comparison has ended."""
         self._stepped_at = time.monotonic()
 
     def _beat(self) -> None:
@@ -178,14 +199,16 @@ class _Pulse:
                 try:
                     watched.tell_that_it_runs(self._kept.cloudwatch, self._kept.database, self._tables)
                 except (BotoCoreError, ClientError) as error:
-                    _tell(f"that the comparison runs could not be told: {error}")
+                    _tell(f"CloudWatch does not learn that the comparison runs, and its alarm may ring: {error}")
             if self._over.wait(_TOLD_SECONDS):
                 return
 
 
 class EndlessComparison:
-    """Compares each table every ``every`` seconds. Has rows that differ read again by ``repair``, where there is one:
-    as soon as they are found, and now and then where they differ still."""
+    """Compares each table every ``every`` seconds, and has rows that differ read again by ``repair``, if it is given.
+
+    A row is repaired as soon as it is found, and again from time to time while it differs.
+    """
 
     def __init__(self, every: float, kept: Kept, repair: Repair | None) -> None:
         self._every = every
@@ -194,19 +217,24 @@ class EndlessComparison:
         self._tables: list[_Table] = []
 
     def add(self, name: str, watch: TableWatch, at_once: int = 1_000) -> None:
-        """Compare this table, too, and have ``at_once`` of its rows repaired at a time. Raises what boto3 raises: what
-        is known of it already is asked for."""
+        """Add a table, with ``at_once`` of its rows repaired at a time, and read the results of an earlier run.
+
+        Raises what boto3 raises.
+        """
         former = None
         try:
             former = watched.read(self._kept.s3, self._kept.lake, name)
-        except UserError as error:  # it is written anew
+        except UserError as error:  # this run writes the results anew
             _tell(str(error))
         self._tables.append(_Table(name, watch, at_once, time.time(), former))
 
     def run(self, *, once: bool) -> bool:
-        """Compare until Ctrl-C or SIGTERM, or ``once``, until nothing is suspected any more, or the lake does not come
-        as far as its source; say whether all rows were equal at the end, and told where it was ``once``. After SIGTERM
-        nothing is said. Raises CredentialsRefused."""
+        """Compare until Ctrl-C or SIGTERM, and return whether all rows were equal at the end.
+
+        With ``once``, it ends after one round and its trials. It ends before that if the lake stays behind its source,
+        or a table has failed three times. Undecided rows then count as not equal. SIGTERM always returns True. Raises
+        CredentialsRefused.
+        """
         ended = False
         try:
             with _terminable(), _Pulse(self._kept, [] if once else [table.name for table in self._tables]) as pulse:
@@ -220,7 +248,7 @@ class EndlessComparison:
                         break
             ended = True
         except KeyboardInterrupt:
-            # Who ends it by hand wants it no more; a service manager may start it again.
+            # Ctrl-C ends the comparison for good; a service manager, which sends SIGTERM, may start it again.
             ended = True
             say("Ended")
         except _Terminated:
@@ -238,7 +266,7 @@ class EndlessComparison:
         )
 
     def _is_done(self, table: _Table) -> bool:
-        """Whether one round has told all that it can, and had repaired what it found."""
+        """Whether one round has printed all its results and started a repair of each row that differs."""
         if any(failure.times >= _TRIES_ONCE for failure in table.failures.values()):
             return True
         if table.watch.behind_seconds >= _BEHIND_SECONDS:
@@ -265,7 +293,7 @@ class EndlessComparison:
             more = "or more " if len(watch.differences) >= MOST_DIFFERENCES else ""
             _tell(
                 f"{table.name}: {watch.source_rows:,} rows compared in {seconds:,.0f} s, "
-                f"{len(watch.differences):,} {more}differ, {watch.unsettled:,} could not be told"
+                f"{len(watch.differences):,} {more}differ, {watch.unsettled:,} undecided"
             )
             if once:
                 return
@@ -286,12 +314,12 @@ class EndlessComparison:
                 yield self._failed(table, part, error)
 
     def _failed(self, table: _Table, part: str, error: Exception) -> float:
-        """Tell why a part of a comparison failed, and return the seconds until it is tried again."""
+        """Print why a part of a comparison failed, and return the seconds until its next try."""
         said = _said(error)
         former = table.failures.get(part)
         if former is None or former.said != said:
             detail = "" if isinstance(error, UserError) else f": {error}"
-            _tell(f"{table.name} could not be compared, and is again soon: {said}{detail}")
+            _tell(f"{table.name}: the comparison failed and tries again soon: {said}{detail}")
         times = 1 if former is None else former.times + 1
         table.failures[part] = _Failure(said, time.time() if former is None else former.since, times)
         return min(_AFTER_ERROR_SECONDS * 2.0 ** min(times - 1, 10), _MOST_AFTER_ERROR_SECONDS)
@@ -304,12 +332,15 @@ class EndlessComparison:
                     if self._repairs is not None:
                         self._repairs.ask(table.name, dict(table.watch.differences), table.at_once)
                 except Exception as error:  # as above
-                    _tell(f"{table.name}: what is known of it could not be told: {_said(error)}")
+                    _tell(f"{table.name}: its results could not be shown or kept: {_said(error)}")
             yield _POLL_SECONDS
 
     def _look_after(self, table: _Table, *, ended: bool | None = None) -> None:
-        """Name what has begun or ceased to differ, and keep what is known, now and then and where it has changed;
-        surely where ``ended`` says how the comparison ends."""
+        """Print which rows have begun or ceased to differ, and keep the results.
+
+        The results are kept once a minute, when they have changed, and at the end. ``ended`` is None before the end;
+        then it says whether somebody ended the comparison on purpose.
+        """
         former, table.told = table.told, dict(table.watch.differences)
         for key, difference in table.told.items():
             if key not in former or former[key].kind != difference.kind:
@@ -331,13 +362,13 @@ class EndlessComparison:
         table.kept_at = at if is_due else table.kept_at
         if known.is_behind and is_due:
             behind = known.behind_seconds
-            _tell(f"{table.name}: the lake has not come as far as the source was {behind:,.0f} s ago; waiting")
+            _tell(f"{table.name}: waiting: the lake does not have what the source had {behind:,.0f} s ago")
         try:
             watched.write(self._kept.s3, self._kept.lake, known)
             if self._kept.cloudwatch is not None and is_due:
                 watched.measure(self._kept.cloudwatch, self._kept.database, known)
         except (BotoCoreError, ClientError) as error:
-            _tell(f"{table.name}: what is known of it could not be kept: {error}")
+            _tell(f"{table.name}: its results could not be kept; headwater status shows older ones: {error}")
 
     def _known(self, table: _Table, *, ended: bool) -> Watched:
         watch = table.watch
@@ -366,7 +397,7 @@ class EndlessComparison:
 
 
 def _in_turn(works: Sequence[Iterator[float]]) -> Iterator[None]:
-    """Do each work's next step when the seconds have passed that it gave with its last one; gives way after each."""
+    """Run the steps of several works in turn, each when the seconds of its last step have passed; yield after each."""
     numbers = itertools.count()
     waiting = [(0.0, next(numbers), work) for work in works]
     while waiting:
@@ -396,7 +427,7 @@ def _terminable() -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    """What may be kept of an error: a text that is not for people may repeat a row."""
+    """An error's text if it is a UserError, else its type, because other texts may repeat a row's values."""
     return str(error) if isinstance(error, UserError) else type(error).__name__
 
 

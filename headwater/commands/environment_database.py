@@ -70,8 +70,12 @@ class EnvironmentDatabase:
     def _password(self, user: str) -> tuple[str, str]:
         """The password, and what holds it."""
         secret = self._deployed.secret_of(user)
-        if secret is None or os.environ.get(PASSWORD_VARIABLE):
+        if secret is None:
             return database_password(user), PASSWORD_VARIABLE
+        if os.environ.get(PASSWORD_VARIABLE):
+            # It may be meant for another server, such as the one that `headwater contract infer` reads.
+            given = f"{PASSWORD_VARIABLE}, which is used in place of the secret {secret}: unset it to use that"
+            return database_password(user), given
         environment = self._environment
         otherwise = f"or give the password in {PASSWORD_VARIABLE}"
         try:
@@ -79,7 +83,7 @@ class EnvironmentDatabase:
             answer = self._deployed.client("secretsmanager").get_secret_value(SecretId=secret)
         except (BotoCoreError, ClientError) as error:
             if isinstance(error, ClientError) and error.response["Error"]["Code"] == _NO_SECRET:
-                made = f"headwater deploy --env {environment.name}"
+                made = f"run headwater deploy --env {environment.name}"
                 if isinstance(environment.database, ExistingDatabase):
                     made = "make the one that database.secret names (docs/how-to/existing-sources.md)"
                 raise UserError(

@@ -25,7 +25,8 @@ _IMPATIENT = Config(
 def deployed(name: str, folder: LakeFolder) -> Deployed:
     """Return an environment as the lake folder describes it, in the account of the credentials at hand.
 
-    ``local`` is in the local AWS that AWS_ENDPOINT_URL names, otherwise in that of the lake folder. Raises UserError.
+    The environment ``local`` is in the local AWS that AWS_ENDPOINT_URL names; if the variable is not set, in the lake
+    folder's. Raises UserError.
     """
     return described(read_environment(name, folder.config), read_contracts(folder.contracts), folder)
 

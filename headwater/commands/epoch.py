@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from headwater.commands.advice import as_typed
 from headwater.commands.options import Environment, Folder
 from headwater.commands.sources import refuse_without_contract
 from headwater.console import say
@@ -27,9 +28,9 @@ def epoch(
     *,
     folder: Folder,
 ) -> None:
-    """Raise an epoch in the environment's file, where changes of a source were lost.
+    """Raise an epoch in the environment's file, after changes of a source were lost.
 
-    What is read after the deploy then wins over all that was read before. An epoch is never lowered.
+    Every record that is read after the deploy then wins over all records before it. An epoch is never lowered.
     """
     refuse_without_contract(read_contracts(folder.contracts), source, "SOURCE")
     section, field = _SETTINGS[source]
@@ -39,4 +40,5 @@ def epoch(
     path = folder.config / f"{name}.yaml"
     path.write_text(set_value(path.read_text("utf-8"), (section, field), str(now + 1)), encoding="utf-8")
     say(f"{path.relative_to(folder.root)}: {section}.{field} is {now + 1}, and was {now}")
-    say(f"Next: headwater deploy --env {name}, and commit the file: no later deploy may lower it. {_THEN[source]}")
+    then = f"and commit the file: no later deploy may lower it. {_THEN[source]}"
+    say(as_typed(f"Next: headwater deploy --env {name}, {then}"))

@@ -27,7 +27,7 @@ def expire(
     """Have the running writers delete at once what a table keeps for a time only, and watch them.
 
     Replaced files go, landing objects that are read, older versions in S3, and what its history knows of before. The
-    rows stay. It cannot be undone. Ctrl-C only ends the watching; run the same command again to go on.
+    rows stay. It cannot be undone. Ctrl-C stops only the watching; run the same command again to go on.
     """
     contract = sources.contract_of(read_contracts(folder.contracts), table)
     place = lakes.of_option(environment, folder, lake, endpoint, region)

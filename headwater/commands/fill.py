@@ -25,15 +25,15 @@ def fill(
 ) -> None:
     """Ask the running writer to fill columns of old rows from what _rest has kept, and watch it.
 
-    It fills what the writer's contract of now names: columns that the contract gained, and values that did not fit
-    before. A later change of a row wins. Ctrl-C only ends the watching.
+    It fills columns of the writer's current contract: columns that the contract gained, and values that did not fit
+    before. A later change of a row wins. Ctrl-C stops only the watching; the writer goes on.
     """
     place = lakes.of_option(environment, folder, lake, endpoint, region)
     with s3_errors():
         requests = Requests(place.s3, place.uri, table)
         if withdraw:
             withdraw_request(requests, fill_requests.REQUEST)
-            say("Withdrawn: the writer stops after its current commit; what is filled stays")
+            say("Withdrawn: the writer stops after its current commit; rows that are filled stay filled")
             return
         status = watch(requests, fill_requests.ask(requests), "partitions", "rows")
     say(f"Done: {status.records if status is not None else 0:,} rows were filled")

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater.commands import lakes, sources
+from headwater.commands.advice import as_typed
 from headwater.commands.backfill import copies_folder
 from headwater.commands.options import Folder
 from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_errors, watch
@@ -81,12 +82,12 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the source, and say what would be searched.")] = False,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the requests for the key back instead.")] = False,
 ) -> None:
-    """Have the running writers forget a row that its source no longer has: it goes from its table with all older files,
-    its history, landing objects and quarantine, and nothing of before brings it back.
+    """Have the running writers forget a row that its source no longer has.
 
-    The command refuses while the source still has the row. Other tables with rows of the same person are asked for each
-    by itself. Ctrl-C only ends the watching; run the same command again to go on. PostgreSQL is reached where the
-    options say; what they leave out, the environment says.
+    The row goes from its table with all older files, its history, landing objects and quarantine. No older record
+    brings it back. The command refuses while the source still has the row. Run it once for each table that has rows of
+    the same person. Ctrl-C stops only the watching; run the same command again to go on. The options say how to reach
+    PostgreSQL; the environment says the rest.
     """
     described = read_contracts(folder.contracts)
     contract = sources.contract_of(described, table)
@@ -144,7 +145,7 @@ def forget(
     written["source"] = {"asked": source.name, "row_is_back": None}
     _write(receipt, written)
     _show(written)
-    # At last: whatever becomes of the answer, the receipt is there.
+    # Last, so that the receipt is there even if the source does not answer.
     written["source"]["row_is_back"] = _is_back(source, texts)
     _write(receipt, written)
 
@@ -166,8 +167,8 @@ def _withdraw(s3: Any, lake: str, contract: Contract, key: Mapping[str, str]) ->
     if not withdrawn:
         raise UserError(f"{contract.table}: no such key is to be forgotten: there is nothing to withdraw.")
     say(
-        f"Withdrawn, of {' and '.join(withdrawn)}: a writer that has begun stops after its current step, and keeps the "
-        "row away, but not all of its past is gone. Run the command without --withdraw to go on."
+        f"Withdrawn for {' and '.join(withdrawn)}. A writer that has begun stops after its current step: it keeps the "
+        "row away, but older data of it may be left. To delete that too, run the command without --withdraw."
     )
 
 
@@ -183,7 +184,7 @@ class _Source(Protocol):
         """The key as changes spell it, of a person's spelling."""
 
     def absent_until(self, key: Mapping[str, str]) -> str | None:
-        """The highest ``_order`` that the past of a row has which is not there; None where it is there."""
+        """The highest ``_order`` that the past of a row has which is not there; None if it is there."""
 
 
 @dataclass
@@ -242,8 +243,9 @@ class _Items:
                 further = {"NextToken": page["NextToken"]}
         except (BotoCoreError, ClientError) as error:
             raise UserError(
-                f"{self.name}: the DynamoDB table cannot be asked for the item: {error}. Check --env, or else "
-                "--dynamodb-table and the endpoint, and the credentials, which need dynamodb:PartiQLSelect."
+                f"{self.name}: DynamoDB did not say whether it has the item: {error}. Nothing is forgotten yet. Check "
+                "--env, or else --dynamodb-table and the endpoint, and the credentials, which need "
+                "dynamodb:PartiQLSelect."
             ) from None
         asked_at = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
         return order_at_moment(self.epoch, int(asked_at.timestamp()) * 10**6 + _MARGIN_MICROS)
@@ -254,13 +256,13 @@ def _attribute(tag: str, text: str) -> dict[str, Any]:
 
 
 def _is_back(source: _Source, key: Mapping[str, str]) -> bool | None:
-    """Whether the source has a row of the key again, which is told; None where it cannot be asked."""
+    """Return whether the source has a row of the key again, and report it; None if the source does not answer."""
     try:
         is_back = source.absent_until(key) is None
     except UserError as error:
         sys.stderr.write(
-            f"Whether {source.name} has a row of this key again is not known, since it cannot be asked: {error} "
-            "What is forgotten stays forgotten.\n"
+            f"{source.name} does not answer, so it may have a row of this key again: {error} "
+            "The row that was forgotten stays forgotten.\n"
         )
         return None
     if is_back:
@@ -276,7 +278,7 @@ def _is_back(source: _Source, key: Mapping[str, str]) -> bool | None:
 
 def _exports(s3: Any, lake: str, contract: Contract, table: str, *, delete: bool) -> list[str]:
     """The exports of a contract's DynamoDB table, or the copies of its PostgreSQL table, that are left beside the lake.
-    Raises UserError where one is being loaded, or is not complete."""
+    Raises UserError if one is being loaded, or is not complete."""
     if contract.source.database == DYNAMODB:
         left = exports_left.exports_of(s3, lakes.beside(lake, EXPORTS), table)
     else:
@@ -292,7 +294,7 @@ def _exports(s3: Any, lake: str, contract: Contract, table: str, *, delete: bool
 
 
 def _refuse_ended_history(s3: Any, lake: str, contract: Contract, described: Sequence[Contract]) -> None:
-    """Raise UserError where a history was ended whose files are left: no writer takes the row out of them."""
+    """Raise UserError if a history was ended whose files are left: no writer takes the row out of them."""
     table = f"{contract.table}{HISTORY_ENDING}"
     if contract.history is not None or any(other.table == table for other in described):
         return
@@ -300,8 +302,8 @@ def _refuse_ended_history(s3: Any, lake: str, contract: Contract, described: Seq
     folder = key_below(prefix, f"{table}/")
     if s3.list_objects_v2(Bucket=bucket, Prefix=folder, MaxKeys=1)["KeyCount"]:
         raise UserError(
-            f"{object_uri(bucket, folder)}: found files of a history that was ended, expected none: they have all "
-            "values that the table ever had, and no writer takes the row out of them. Delete them, older versions too."
+            f"{object_uri(bucket, folder)}: found files of a history that was ended, expected none. They have old "
+            "values of the row, and no writer takes it out of them. Delete them, older versions too."
         )
 
 
@@ -373,10 +375,8 @@ def _show(receipt: Mapping[str, Any]) -> None:
     answers = receipt["searched"].values()
     unreadable = sum(told["landing"]["unreadable"] + told["quarantine_unreadable"] for told in answers)
     if unreadable:
-        say(
-            f"{unreadable:,} records tell no key, so that nobody can say whose they are: look at them with headwater "
-            "quarantine show, and drop them."
-        )
+        say(f"{unreadable:,} records tell no key, so that nobody can say whose they are.")
+        say(as_typed("Look at them with headwater quarantine show, and drop them."))
     grid = Table("expires elsewhere", "gone by", "as said by")
     for entry in receipt["elsewhere"]:
         grid.add_row(entry["place"], entry["gone_by"] or "not known", entry["why"])

@@ -39,7 +39,7 @@ class Tables:
     """The PostgreSQL tables that get contracts, as options name them."""
 
     schema: str
-    """The schema; "" where no table of PostgreSQL gets a contract."""
+    """The schema; "" if no table of PostgreSQL gets a contract."""
     tables: Sequence[str]
     """Tables of the schema; none stands for all."""
     database_url: str
@@ -49,12 +49,12 @@ class Tables:
     user: str
 
     def infer(self) -> list[Inferred]:
-        """Return their contracts. Raises UserError where the catalog cannot be read."""
+        """Return their contracts. Raises UserError if the catalog cannot be read."""
         if self.tables and not self.schema:
             raise UserError("--table: found no --schema, expected it")
         if not self.schema:
             return []
-        with sources.connect(self.database_url, self.host, self.port, self.database, self.user) as connection:
+        with sources.connector(self.database_url, self.host, self.port, self.database, self.user)() as connection:
             try:
                 return inference.from_postgresql(
                     self.schema, lambda query: connection.execute(query.encode()).fetchall(), self.tables
@@ -75,7 +75,7 @@ class Items:
     region: str
 
     def infer(self) -> list[Inferred]:
-        """Return their contracts. Raises UserError where a table cannot be read."""
+        """Return their contracts. Raises UserError if a table cannot be read."""
         if not self.tables:
             return []
         client = sources.dynamodb_client(self.endpoint, self.region, sources.session())
@@ -83,17 +83,17 @@ class Items:
 
 
 def infer(tables: Tables, items: Items) -> list[Inferred]:
-    """Return the contracts of all these tables. Raises UserError, also where two tables would have one contract."""
+    """Return the contracts of all these tables. Raises UserError, also if two tables would have one contract."""
     found = [*tables.infer(), *items.infer()]
     names = [each.name for each in found if not each.refused]
     for name in names:
         if names.count(name) > 1:
-            raise UserError(f"infer: found two tables for the contract {name}, expected one: take one after the other")
+            raise UserError(f"infer: found two tables for the contract {name}, expected one: leave one of them out")
     return found
 
 
 def write(found: Sequence[Inferred], folder: Path, *, replace: bool = False) -> None:
-    """Write the contracts that could be inferred. Raises UserError, and writes none, where one is there already, unless
+    """Write the contracts that could be inferred. Raises UserError, and writes none, if one is there already, unless
     they ``replace`` it."""
     made = [each for each in found if not each.refused]
     for each in made:
@@ -108,10 +108,13 @@ def write(found: Sequence[Inferred], folder: Path, *, replace: bool = False) -> 
 
 
 def show(found: Sequence[Inferred], folder: Path) -> None:
-    """Print which table has which contract. Raises typer.Exit with 1 where a table cannot be captured."""
+    """Print which table has which contract. Raises typer.Exit with 1 if a table cannot be captured."""
+    # From the lake folder on, so that a path fits into a narrow terminal.
     grid = Grid("source", "contract", "guesses")
     for each in found:
-        told = f"[bold red]none:[/] {escape(each.refused)}" if each.refused else escape(f"{folder / each.name}.yaml")
+        told = (
+            f"[bold red]none:[/] {escape(each.refused)}" if each.refused else escape(f"{folder.name}/{each.name}.yaml")
+        )
         grid.add_row(escape(each.source), told, str(each.guesses) if not each.refused else "")
     console = Console()
     console.print(grid)

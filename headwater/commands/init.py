@@ -13,7 +13,10 @@ import typer
 
 from headwater import new_folder
 from headwater.commands import inferred_contracts, sources
+from headwater.commands.advice import as_typed
 from headwater.console import say
+from headwater.conversion.checkouts import FormerCheckout
+from headwater.conversion.lake_files import left_to_do, of_first_release
 from headwater.definitions.source_database import READER_ROLE
 from headwater.errors import UserError
 from headwater.lake_folder import LakeFolder, LakeSettings
@@ -24,18 +27,20 @@ from headwater.yaml_files import convert
 _CHECK = "contract check", "check the contracts"
 _LOCAL = "deploy --env local", "deploy the lake to this machine"
 _BASELINES = "baselines", "write what each environment deploys into reviewed/"
-_AT = "--host HOST --database DATABASE --user USER"
+_ANY = "--host HOST --port 5432 --database DATABASE", " --user USER"
 _FIRST = {
-    "empty": ((f"contract infer --schema SCHEMA {_AT}", "describe your tables"), _CHECK, _BASELINES),
+    "empty": (("contract infer --schema SCHEMA {at}{user}", "describe your tables"), _CHECK, _BASELINES),
     "example": (_CHECK, _LOCAL, _BASELINES),
     "dynamodb": (_CHECK, _LOCAL, _BASELINES),
+    "checkout": (("upgrade", "show what this release changes in each environment"), _BASELINES, _LOCAL),
     "postgresql": (
         _CHECK,
-        (f"db capture {_AT}", "prepare your database"),
-        (f"replicate {_AT}", "read it into a lake on this machine"),
+        ("db capture {at}{user}", "prepare your database"),
+        ("replicate {at}", "read it into a lake on this machine"),
     ),
 }
-"""The first three commands in a lake folder, by what it is made of."""
+"""The first three commands in a lake folder, by what it is made of. ``{at}`` and ``{user}`` stand for the options of
+the database that the user has named."""
 
 
 def init(
@@ -51,6 +56,10 @@ def init(
         ),
     ] = "",
     example: Annotated[bool, typer.Option("--example", help="Begin with the example's files.")] = False,
+    from_checkout: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Begin with your files in a checkout of release 0.1.0 or 0.2.0."),
+    ] = None,
     schema: inferred_contracts.Schema = "",
     table: inferred_contracts.Table = None,
     from_dynamodb: inferred_contracts.FromDynamodb = None,
@@ -65,25 +74,35 @@ def init(
 ) -> None:
     """Make a lake folder: without contracts, from the example, or with contracts for tables that are there already.
 
+    With --from-checkout it begins with your files in a checkout of release 0.1.0 or 0.2.0, converted to this release.
+
     It has the environments dev and local, a script that fetches and runs this release of Headwater, and a workflow for
-    GitHub Actions. Inside a git repository the workflow goes into the repository's root. Nothing is written where a
-    file is in the way. The status is 1 where a table cannot be captured.
+    GitHub Actions. Inside a git repository the workflow goes into the repository's root. If a file is in the
+    way, nothing is written. The status is 1 if a table cannot be captured.
     """
-    if example and (schema or from_dynamodb):
-        raise UserError("--example: found --schema or --from-dynamodb, too, expected one kind of contracts")
+    begins_with = "--example" if example else "--from-checkout" if from_checkout else ""
+    if (example and from_checkout) or (begins_with and (schema or from_dynamodb)):
+        others = "--from-checkout, --schema or --from-dynamodb" if example else "--schema or --from-dynamodb"
+        raise UserError(f"{begins_with}: found {others}, too, expected one kind of contracts")
     new = _new_folder(place, name, repository)
     root = new.folder.root
-    kind = "example" if example else "postgresql" if schema else "dynamodb" if from_dynamodb else "empty"
-    commands = _commands(kind)
-    files = new.files(commands)
-    files |= new_folder.of_example(root) if example else new_folder.environments(root)
-    _refuse_to_overwrite(new, files)
+    former = FormerCheckout(from_checkout.resolve()) if from_checkout else None
+    kind = begins_with.rpartition("-")[2] or ("postgresql" if schema else "dynamodb" if from_dynamodb else "empty")
     of_postgresql = inferred_contracts.Tables(schema, table or (), database_url, host, port, database, user)
+    commands = _commands(kind, *(_options(of_postgresql) if schema else _ANY))
+    files = new.files(commands)
+    if former:
+        files |= former.files(root)
+    else:
+        files |= new_folder.of_example(root) if example else new_folder.environments(root)
+    _refuse_to_overwrite(new, files)
     of_dynamodb = inferred_contracts.Items(from_dynamodb or (), sample, dynamodb_endpoint, region)
     found = inferred_contracts.infer(of_postgresql, of_dynamodb)
     contracts = {new.folder.contracts / f"{each.name}.yaml": each.text for each in found if not each.refused}
     _refuse_to_overwrite(new, contracts)
     _write(new, {**files, **contracts})
+    if former:
+        _tell_of_checkout(former)
     _tell(new, commands)
     if found:
         inferred_contracts.show(found, new.folder.contracts)
@@ -105,8 +124,21 @@ def _new_folder(place: Path, name: str, repository: str) -> NewFolder:
     return NewFolder(LakeFolder(root), settings, clones.repository_of(root) or root)
 
 
-def _commands(kind: str) -> list[str]:
-    lines = [(f"./{WRAPPER} {command}", meaning) for command, meaning in _FIRST[kind]]
+def _options(named: inferred_contracts.Tables) -> tuple[str, str]:
+    """Return the options of verbs that read the database that the user has named, and the one of its role.
+
+    The second is empty if the user has named no role: each verb has its own.
+    """
+    parts = {"host": named.host, "port": named.port, "dbname": named.database, "user": named.user}
+    if named.database_url:
+        parts |= sources.parts_of_url(named.database_url)
+    options = {"host": parts["host"], "port": parts["port"], "database": parts["dbname"]}
+    at = " ".join(f"--{option} {shlex.quote(str(value))}" for option, value in options.items())
+    return at, "" if parts["user"] == READER_ROLE else f" --user {shlex.quote(str(parts['user']))}"
+
+
+def _commands(kind: str, at: str, user: str) -> list[str]:
+    lines = [(f"./{WRAPPER} {command.format(at=at, user=user)}", meaning) for command, meaning in _FIRST[kind]]
     width = max(len(command) for command, _ in lines)
     return [f"{command:{width}}  # {meaning}" for command, meaning in lines]
 
@@ -136,6 +168,19 @@ def _write(new: NewFolder, files: Mapping[Path, str]) -> None:
         (new.folder.root / WRAPPER).chmod(0o755)
     except OSError as error:
         raise UserError(f"{error.filename}: found {error.strerror}, expected a folder that can be written to") from None
+
+
+def _tell_of_checkout(former: FormerCheckout) -> None:
+    if unlike := former.without_example_sql():
+        say(
+            as_typed(
+                f"The example's SQL is not in the lake folder, since these files of database/ are not as the release "
+                f"shipped them: {', '.join(f'{name} ({fate})' for name, fate in unlike.items())}. Aurora keeps its "
+                "tables. Write what a new Aurora needs into files of your own (docs/how-to/database-files.md)"
+            )
+        )
+    for line in left_to_do(of_first_release(LakeFolder(former.root))):
+        say(as_typed(line))
 
 
 def _tell(new: NewFolder, commands: Iterable[str]) -> None:

@@ -90,7 +90,7 @@ class NamedLake:
 
     @cached_property
     def mask_key(self) -> bytes | None:
-        """The key of masks, where there is one. Raises UserError."""
+        """The key of masks, if there is one. Raises UserError."""
         return sources.mask_key(self.mask_secret, self.region)
 
     @property
@@ -100,15 +100,16 @@ class NamedLake:
 
     @property
     def epoch(self) -> int:
-        """The source connector's epoch, as long as nobody has raised it."""
+        """The epoch with which a source connector begins. An environment's file may have a higher one, but here is
+        none."""
         return CaptureSettings.epoch
 
     def kept(self) -> Kept:
-        """Where what is found is kept."""
+        """The lake in which a comparison keeps its results."""
         return Kept(self.s3, self.uri)
 
     def position(self, contract: Contract, query: Query) -> Callable[[], Reached]:
-        """Takes the position of a contract's source. Raises UserError where that is not known by options."""
+        """Takes the position of a contract's source. Raises UserError if that is not known by options."""
         if contract.source.database == DYNAMODB:
             raise UserError(
                 f"--watch: found the table {contract.table} of DynamoDB, expected --env, whose stream tells"
@@ -135,7 +136,7 @@ class DeployedLake:
 
     @property
     def uri(self) -> str:
-        """Where it lies."""
+        """The lake's address, as s3://bucket/prefix."""
         return self._deployed.lake
 
     def lake(self) -> Lake:
@@ -155,7 +156,7 @@ class DeployedLake:
 
     @cached_property
     def mask_key(self) -> bytes | None:
-        """The key of masks, where a contract needs it. Raises UserError."""
+        """The key of masks, if a contract needs it. Raises UserError."""
         if not any(contract.needs_mask_key for contract in self._deployed.contracts):
             return None
         return read_key(self._deployed.client("secretsmanager"), f"headwater/{self._deployed.environment.name}/mask")
@@ -166,12 +167,14 @@ class DeployedLake:
         return self._deployed.capture.epoch
 
     def kept(self) -> Kept:
-        """Where what is found is kept."""
+        """The lake and the metrics in which a comparison keeps its results."""
         return Kept(self.s3, self.uri, self._deployed.client("cloudwatch"), self._deployed.glue_database)
 
     def position(self, contract: Contract, query: Query) -> Callable[[], Reached]:
-        """Takes the position of a contract's source, in the environment as it is then: it may be deployed anew while
-        the lake is compared for ever."""
+        """Return a function that takes the position of a contract's source.
+
+        Each call reads the environment anew, because it may be deployed again during a comparison without end.
+        """
         of_dynamodb = contract.source.database == DYNAMODB
         take = partial(_streamed, UnreadRecords()) if of_dynamodb else partial(_landed, query)
         return lambda: take(environments.as_now(self._deployed, self._folder), contract)()
@@ -230,7 +233,7 @@ def of_option(
     sink_seconds: float | None = None,
 ) -> AnyLake:
     """The lake of the environment that --env names, or the one that options name, for the contracts ``described``.
-    Raises UserError, also where the credentials are of another account than the environment's."""
+    Raises UserError, also if the credentials are of another account than the environment's."""
     options = {
         "--lake": uri,
         "--landing": landing,

@@ -33,8 +33,8 @@ def logs(
 ) -> None:
     """Print the log of a part, the oldest line first.
 
-    source, sink, brokers and database are the relational pipeline's; writer is its EMR step, whose log is some minutes
-    late; job is the Glue job; steps and runs start these two, and rotation changes passwords.
+    source, sink, brokers and database are parts of the relational pipeline. writer is its EMR step, whose log is some
+    minutes late; job is the Glue job. steps and runs start these two, and rotation changes passwords.
     """
     found = _SINCE.fullmatch(since)
     if found is None:

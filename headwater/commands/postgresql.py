@@ -41,9 +41,9 @@ class Login:
     """libpq's parameters, without the password."""
     password: str = field(repr=False)
     password_from: str = PASSWORD_VARIABLE
-    """What holds the password."""
+    """The variable or secret that holds the password."""
     authority: str = ""
-    """The certificate, as PEM, of the authority that has to have signed the server's; "" if libpq's settings say it."""
+    """The certificate, as PEM, of the authority that signs the server's certificate; "" if libpq's settings name it."""
     way: str | None = None
     """Another host, such as a tunnel's end, that leads to the server; its certificate has the name in ``parts``."""
     where_unreached: str = ""
@@ -54,24 +54,42 @@ class CredentialsRefused(UserError):
     """The server does not know the user by this password: to try again is of no use."""
 
 
+def asked_passwords(prompts: Mapping[str, str]) -> dict[str, str]:
+    """Return the password of each environment variable; a prompt asks for one that is not set.
+
+    Raises UserError if there is no terminal. It names all variables that are not set.
+    """
+    unset = [variable for variable in prompts if not os.environ.get(variable)]
+    if unset and not sys.stdin.isatty():
+        names = ", ".join(unset)
+        raise UserError(
+            f"{', '.join(prompts[variable] for variable in unset)}: found no {names}, and no terminal to ask on, "
+            f"expected one of the two: set {names}"
+        )
+    return {
+        variable: os.environ.get(variable) or str(typer.prompt(prompt, hide_input=True, err=True))
+        for variable, prompt in prompts.items()
+    }
+
+
 def asked_password(variable: str, prompt: str) -> str:
-    """The password of an environment variable, or of a prompt. Raises UserError where there is no terminal."""
-    value = os.environ.get(variable)
-    if value:
-        return value
-    if not sys.stdin.isatty():
-        raise UserError(f"{prompt}: {variable} is not set, and there is no terminal to ask on: set {variable}.")
-    return str(typer.prompt(prompt, hide_input=True, err=True))
+    """Return the password of an environment variable, or of a prompt. Raises UserError if there is no terminal."""
+    return asked_passwords({variable: prompt})[variable]
+
+
+def password_prompt(user: str) -> str:
+    """Return the text of a prompt for the password of the user that a command connects as."""
+    return f"Password of {user}"
 
 
 def database_password(user: str) -> str:
-    """The password of the user that a command connects as."""
-    return asked_password(PASSWORD_VARIABLE, f"Password of {user}")
+    """Return the password of the user that a command connects as. Raises UserError if there is no terminal."""
+    return asked_password(PASSWORD_VARIABLE, password_prompt(user))
 
 
 def connected(login: Login, *, where_refused: str = "", where_missing: str = "") -> psycopg.Connection:
-    """A connection. Raises UserError where there is none, which says ``where_missing`` where the server has no such
-    database, and ``CredentialsRefused``, which says ``where_refused``, where it refuses user or password."""
+    """Return a connection. Raises UserError if there is none, and CredentialsRefused if the server refuses user or
+    password. The message ends with ``where_missing`` if there is no such database, or with ``where_refused``."""
     parts = login.parts
     try:
         with _trust(login.authority) as trust:

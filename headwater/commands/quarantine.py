@@ -31,7 +31,7 @@ TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The lake table,
 Objects = Annotated[
     list[str] | None, typer.Argument(metavar="OBJECT", help="Objects as they are listed; without any, all.")
 ]
-Reason = Annotated[str, typer.Option(help="Only records of which this is a part of the reason.")]
+Reason = Annotated[str, typer.Option(help="Only records whose reason contains this text.")]
 QuarantineUri = Annotated[
     str, typer.Option("--quarantine", help="Where bad records lie: s3://bucket/prefix; by default LAKE/_quarantine.")
 ]
@@ -121,8 +121,8 @@ def replay(
 ) -> None:
     """Ask the running writer to decode bad records again, with the contract that it has now, and watch it.
 
-    What fits is committed, ordered as of when it was read: a later change of the row wins. What does not fit stays in
-    quarantine with its new reason. Ctrl-C only ends the watching. The status is 1 where records stay.
+    The writer commits each record that fits, with its former order: a later change of the row wins. The others stay in
+    quarantine with their new reason. Ctrl-C stops only the watching. The status is 1 if records stay.
     """
     place = lakes.of_option(environment, folder, lake, endpoint, region)
     with s3_errors():
@@ -170,8 +170,11 @@ def drop(
 
 
 def readable(entry: BadEntry) -> dict[str, Any]:
-    """What a person can read of a bad record: why it is there, where it was, the epoch in which it was read, its key
-    and what it says, parsed where that is JSON."""
+    """Return a bad record as a person can read it.
+
+    It has the reason, the record's position, the epoch in which it was read, its key, and its content. Key and content
+    are parsed if they are JSON.
+    """
     record = entry.record if isinstance(entry.record, dict) else {}
     position: Any
     content: Any
@@ -239,7 +242,7 @@ def _folder(place: AnyLake, uri: str) -> str:
 
 
 def _named(aside: Quarantine, table: str, names: Sequence[str]) -> list[QuarantineObject]:
-    """The objects of these names, or all. Raises UserError where one is not there."""
+    """The objects of these names, or all. Raises UserError if one is not there."""
     listed = aside.listed()
     missing = sorted(set(names) - {object_.name for object_ in listed})
     if missing or not listed:

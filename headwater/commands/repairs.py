@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import psycopg
 
+from headwater.commands.advice import as_typed
 from headwater.commands.lakes import AnyLake
 from headwater.commands.resync import ItemReader, read_by_connector
 from headwater.commands.writer_requests import s3_errors
@@ -24,15 +25,19 @@ class Repairs(Protocol):
     """Repairs tables of one database."""
 
     at_once: int
-    """How many rows are asked for at a time."""
+    """How many rows one repair reads at most."""
 
     def read(self, contract: Contract, keys: Sequence[Any]) -> None:
-        """Have the rows of these keys read again, as the source is asked for them; or the whole table, where none is
-        named, or they cannot be named so. Raises UserError."""
+        """Have the rows of these keys read again. Raises UserError.
+
+        The whole table is read if there are no keys, or if a condition cannot hold them.
+        """
 
     def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
-        """Have rows that differ read again; or, where that may be, the whole table, if one is extra or none can be
-        named. Says whether it was all. Raises UserError."""
+        """Have rows that differ read again, and return whether the whole table is read. Raises UserError.
+
+        The whole table is read only if ``may_be_whole``, and if a row is extra or no condition can hold the keys.
+        """
 
 
 class RowRepairs:
@@ -44,7 +49,7 @@ class RowRepairs:
         self._connect = connect
 
     def read(self, contract: Contract, keys: Sequence[Sequence[str]]) -> None:
-        """As ``Repairs`` says. The whole table is read also where PostgreSQL does not find the keys as they are spelled
+        """As ``Repairs`` says. The whole table is read also if PostgreSQL does not find the keys as they are spelled
         here."""
         with self._connect() as connection:
             where = None
@@ -58,7 +63,12 @@ class RowRepairs:
         is_whole = may_be_whole and not keys
         named = [key for key in keys if not any(mark in "\n".join(key) for mark in NOT_IN_A_CONDITION)]
         if left := len(keys) - len(named):
-            say(f"{left:,} rows of {contract.table} are not repaired: no condition can hold their keys")
+            say(
+                as_typed(
+                    f"{left:,} rows of {contract.table} are not repaired: no condition can hold their keys. Have the "
+                    f"whole table read again: `headwater resync {contract.table}`"
+                )
+            )
         with self._connect() as connection:
             where = conditions.by_keys(connection, contract, named) if named else None
             if where and not where.rows:
@@ -80,7 +90,7 @@ class ItemRepairs:
         self._spent = spent
 
     def read(self, contract: Contract, keys: Sequence[Any]) -> None:
-        """As ``Repairs`` says. What is read are the items beside those of the keys; where there are many, all."""
+        """As ``Repairs`` says. All items with the partition keys are read, or all items if there are many keys."""
         self._read(contract, _beside(keys))
 
     def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
@@ -99,14 +109,16 @@ class ItemRepairs:
 
 
 def _to_read(found: Sequence[Difference], may_be_whole: bool) -> list[Any]:
-    """The keys to be read again; none where one is extra and the whole table may be, which ends it."""
+    """The keys to be read again; none if one is extra and the whole table may be, which ends it."""
     keys = [difference.asked for difference in found if difference.kind != EXTRA]
     return [] if may_be_whole and len(keys) < len(found) else keys
 
 
 def _beside(keys: Sequence[Any]) -> str:
-    """The condition of PartiQL for all items that share the first part of these keys, which DynamoDB has beside each
-    other; "" where they are not as DynamoDB has them, or many."""
+    """Return the PartiQL condition for all items with the partition keys of these keys.
+
+    It is "" if there are more keys than one condition may hold, or a partition key is neither a text nor a number.
+    """
     if len(keys) > ItemRepairs.at_once or not all(isinstance(key, Mapping) for key in keys):
         return ""
     first = [next(iter(key.items())) for key in keys]

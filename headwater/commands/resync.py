@@ -9,6 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 
 from headwater.commands import lakes, sources
+from headwater.commands.advice import as_typed
 from headwater.commands.backfill import load
 from headwater.commands.options import Folder
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, REGION, s3_errors
@@ -48,9 +49,9 @@ def resync(
 ) -> None:
     """Have tables read again beside their changes, so that the lake is as the source.
 
-    Rows that were lost or spoiled come back, and those that the source no longer has go. No table stops for it.
-    PostgreSQL's tables are read by the source connector, DynamoDB's by this command. PostgreSQL is reached where the
-    options say; what they leave out, the environment says.
+    Rows that were lost or spoiled come back, and those that the source no longer has go. Changes go on meanwhile.
+    The source connector reads PostgreSQL's tables, this command DynamoDB's. The options say how to reach PostgreSQL;
+    the environment says the rest.
     """
     described = read_contracts(folder.contracts)
     chosen = _chosen(described, tables or [], all_)
@@ -72,10 +73,10 @@ def resync(
         )
     if relational:
         of = place.database if place is not None else None
-        with sources.connect("", host, port, database, user, of=of, as_owner=True) as connection:
+        with sources.connector("", host, port, database, user, of=of, as_owner=True)() as connection:
             condition = conditions.by_user(connection, relational[0], where) if where else None
             read_by_connector(connection, relational, condition)
-        say("headwater verify tells when the lake is as the source.")
+        say(as_typed("headwater verify tells when the lake is as the source."))
     if keyed and place is not None:
         with s3_errors():
             reader = ItemReader(place.dynamodb, place.s3, place.uri)
@@ -102,8 +103,10 @@ def read_by_connector(
 
 
 class ItemReader:
-    """Reads DynamoDB's tables and has the running job load what is read, as an export of a moment ago. ``spent`` is
-    called with the read units of each page, before the next one is read."""
+    """Reads DynamoDB's tables and has the running job load the items, as an export of a moment ago.
+
+    ``spent`` is called with the read units of each page, before the next one is read.
+    """
 
     def __init__(self, dynamodb: Any, s3: Any, lake: str, spent: Callable[[float], None] = lambda units: None) -> None:
         self._dynamodb = dynamodb

@@ -21,7 +21,7 @@ def sbom(
     """Write what a deployment uploads of others' releases as a CycloneDX 1.6 document.
 
     It lists jars and wheels, each with its package URL, version, SHA-256 and licence, and is the same for each
-    environment. It needs what `make assets` makes.
+    environment. It needs what `headwater dev assets` makes.
     """
     releases = shipped.releases()
     output = output or folder.build / "sbom.cdx.json"

@@ -86,22 +86,6 @@ def contract_of(described: Sequence[Contract], table: str, option: str = "TABLE"
     return known[table]
 
 
-def connect(
-    url: str,
-    host: str | None = None,
-    port: int | None = None,
-    database: str | None = None,
-    user: str | None = None,
-    *,
-    of: EnvironmentDatabase | None = None,
-    as_owner: bool = False,
-    where_refused: str = "",
-) -> psycopg.Connection:
-    """Connect to the PostgreSQL of the options. Raises UserError where that is not possible; it says ``where_refused``
-    where the server does not know the user by this password."""
-    return connector(url, host, port, database, user, of=of, as_owner=as_owner, where_refused=where_refused)()
-
-
 def connector(
     url: str,
     host: str | None = None,
@@ -113,11 +97,13 @@ def connector(
     as_owner: bool = False,
     where_refused: str = "",
 ) -> Callable[[], psycopg.Connection]:
-    """Return what connects to PostgreSQL whenever it is called, by the password that is found or asked for now.
+    """Return a function that connects to PostgreSQL. The password is found, or asked for, before this returns.
 
-    ``url`` says everything, if there is one. What the other options leave out says ``of``, an environment's database,
-    or without one this machine's. ``as_owner``: by default the user is one who may write, too. Both raise UserError
-    where they cannot, ``CredentialsRefused`` where the server refuses user or password.
+    ``url`` says everything, if it is given. Otherwise ``of``, an environment's database, completes the options; without
+    ``of`` the database is this machine's. ``as_owner``: the default user may write, too. ``where_refused`` ends the
+    message if the server refuses user or password.
+
+    Both functions raise UserError if they fail, and CredentialsRefused if the server refuses user or password.
     """
     if url:
         login = _by_url(url)
@@ -132,21 +118,27 @@ def connector(
     return partial(connected, login, where_refused=where_refused)
 
 
-def _by_url(url: str) -> Login:
+def parts_of_url(url: str) -> dict[str, object]:
+    """Return libpq's parameters in the value of --database-url. Raises UserError, also if it has a password."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         raise UserError(f"--database-url: {error}; expected e.g. postgresql://user@host:5432/shop.") from None
     if "password" in parts:
         raise UserError(
-            f"--database-url: found a password, which other users of this machine could see: put it into "
-            f"{PASSWORD_VARIABLE}, or leave it out to be asked."
+            "--database-url: found a password, which other users of this machine could see. Put it into "
+            f"{PASSWORD_VARIABLE}, or leave it out and type it at the prompt."
         )
+    return dict(parts)
+
+
+def _by_url(url: str) -> Login:
+    parts = parts_of_url(url)
     return Login(parts, database_password(str(parts.get("user", "the database user"))))
 
 
 def first_value(connection: psycopg.Connection, query: str) -> str:
-    """The first value that a query gives, as text. Raises UserError where it is not answered."""
+    """The first value that a query gives, as text. Raises UserError if it is not answered."""
     try:
         rows = connection.execute(query.encode()).fetchall()
     except psycopg.Error as error:
@@ -170,7 +162,7 @@ def renamed_tables(options: Sequence[str], contracts: Sequence[Contract]) -> Map
 
 
 def dynamodb_client(endpoint: str, region: str, configured: boto3.Session) -> Any:
-    """boto3's client for the DynamoDB of the options. Raises UserError where they cannot be used."""
+    """boto3's client for the DynamoDB of the options. Raises UserError if they cannot be used."""
     try:
         return configured.client(
             "dynamodb", region_name=region or configured.region_name or DEFAULT_REGION, endpoint_url=endpoint or None
@@ -189,7 +181,7 @@ def kinesis_client(endpoint: str, region: str, configured: boto3.Session) -> Any
 
 
 def mask_key(secret: str, region: str) -> bytes | None:
-    """The key in the secret of the options; None where they name none. Raises UserError where it cannot be read."""
+    """The key in the secret of the options; None if they name none. Raises UserError if it cannot be read."""
     if not secret:
         return None
     configured = session()
@@ -203,7 +195,7 @@ def mask_key(secret: str, region: str) -> bytes | None:
 
 
 def session() -> boto3.Session:
-    """The AWS configuration at hand. Raises UserError where it cannot be used."""
+    """Return a session with the AWS configuration of the machine. Raises UserError if it cannot be used."""
     try:
         return boto3.Session()
     except BotoCoreError as error:

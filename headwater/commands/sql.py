@@ -6,17 +6,20 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from headwater.commands import lakes, sources
 from headwater.commands.options import Folder
 from headwater.commands.writer_requests import ENVIRONMENT
+from headwater.console import one_line, say
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.queries import Answer, LakeQueries
 from headwater.verify import Lake
 
 _SHOWN = 200
+_WIDEST = 1_000_000
 
 
 def sql(
@@ -39,9 +42,9 @@ def sql(
 ) -> None:
     """Ask the lake's tables, views and prepared statements in Athena's SQL, on this machine.
 
-    DuckDB runs the query on what is in the files now. It lacks some of Athena's functions, and where Athena ends with
-    an error, such as at a division by zero, it may go on. Tables that the query names are read whole. A query reaches
-    no file, no address and no extension.
+    DuckDB runs the query on the files as they are now. It lacks some of Athena's functions. It may go on after an error
+    that ends a query in Athena, such as a division by zero. Tables that the query names are read whole. A query
+    reaches no file, no address and no extension.
     """
     contracts = read_contracts(folder.contracts)
     if not query:
@@ -64,9 +67,18 @@ def sql(
 
 def _show(answer: Answer) -> None:
     console = Console()
-    grid = Table(*answer.columns)
-    for row in answer.rows[:_SHOWN]:
-        grid.add_row(*("" if value is None else str(value) for value in row))
-    console.print(grid, markup=False)
+    rows = [["" if value is None else str(value) for value in row] for row in answer.rows[:_SHOWN]]
+    grid = Table(*map(escape, answer.columns))
+    for row in rows:
+        grid.add_row(*map(escape, row))
+    unbounded = console.options.update(width=_WIDEST)
+    if console.measure(grid, options=unbounded).maximum > console.width:
+        # Too wide for the terminal: a line for each value, and not a part of each.
+        for number, row in enumerate(rows, 1):
+            say(f"row {number}")
+            for column, value in zip(answer.columns, row, strict=True):
+                say(f"  {column}: {one_line(value)}")
+    else:
+        console.print(grid)
     more = len(answer.rows) - _SHOWN
-    console.print(f"{len(answer.rows):,} rows" + (f", {_SHOWN} shown: --json prints all" if more > 0 else ""))
+    say(f"{len(answer.rows):,} rows" + (f", {_SHOWN} shown: --json prints all" if more > 0 else ""))

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from headwater.commands import environments, sources
+from headwater.commands.advice import as_typed
 from headwater.commands.environments import printable
 from headwater.commands.options import Folder, Observed
 from headwater.contract.model import POSTGRESQL
@@ -42,12 +43,11 @@ def status(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all facts.")] = False,
 ) -> None:
-    """Show how an environment is, part by part from the sources to the lake's tables, and what to do where something
-    is wrong. Nothing is changed by it.
+    """Show the state of an environment, part by part from the sources to the lake's tables, and what to do about
+    problems. It changes nothing.
 
-    The status is 0 if all is well, 1 if something is wrong or an alarm rings, 3 if nothing was found wrong, but a part
-    could not be asked, and 4 if nothing was found wrong, but a table has no commit yet and its source has rows, or may
-    have.
+    The status is 0 if all is well, and 1 if something is wrong or an alarm rings. It is 3 if nothing was found wrong,
+    but a part could not be checked. It is 4 if only a table has no commit although its source has rows, or may have.
     """
     deployed = environments.deployed(environment, folder)
     if database_url:
@@ -55,7 +55,7 @@ def status(
     with ExitStack() as opened:
         query = through_data_api(deployed)
         if database_url:
-            connection = opened.enter_context(sources.connect(database_url))
+            connection = opened.enter_context(sources.connector(database_url)())
             query = partial(sources.first_value, connection)
         state = observe(deployed, query)
     if as_json:
@@ -81,7 +81,7 @@ def _show(state: State) -> None:
         console.print(f"alarms: {escape(state.alarms_unasked) or 'none rings'}")
     for part in (*state.parts, *state.tables):
         if part.unasked:
-            console.print(f"{escape(part.name)} could not be asked: {escape(printable(part.unasked))}")
+            console.print(f"{escape(part.name)} could not be checked: {escape(as_typed(printable(part.unasked)))}")
     _list(console, "Nothing written yet", "which is well only while a source is empty", _grouped(state.unwritten))
     problems = [(part.name, problem) for part in state.parts for problem in part.problems]
     problems += _grouped([(table.name, problem) for table in state.tables for problem in table.problems])
@@ -94,8 +94,8 @@ def _list(console: Console, title: str, remark: str, problems: Sequence[tuple[st
     for number, (name, problem) in enumerate(problems, 1):
         for line in (
             f"{number}. [bold]{escape(name)}[/]: {escape(printable(problem.found))}",
-            f"   {escape(problem.next)}",
-            f"   docs/runbooks/{problem.runbook}.md",
+            f"   {escape(as_typed(problem.next))}",
+            f"   {escape(as_typed(f'docs/runbooks/{problem.runbook}.md'))}",
         ):
             console.print(line, soft_wrap=True)
 
@@ -123,7 +123,7 @@ def _verdict(state: State) -> str:
         told.append(f"{len(state.alarms)} alarm{'s' * (len(state.alarms) != 1)} ring{'s' * (len(state.alarms) == 1)}")
     told = told or ([] if state.verdict == WELL else ["nothing found wrong"])
     if state.verdict == UNASKED:
-        told.append("but not all could be asked")
+        told.append("but not all could be checked")
     if state.unwritten:
         told.append(f"{UNWRITTEN} into {len(state.unwritten)} table{'s' * (len(state.unwritten) != 1)}")
     return f"[{_COLOURS[state.verdict]}]{', '.join(told) or 'all is well'}[/]"

@@ -13,8 +13,6 @@ from headwater.errors import UserError
 from headwater.lake_folder import FILE, LakeFolder
 from headwater.new_folder import clones
 
-_COMMIT_DIGITS = 40
-
 
 def synthesize(folder: LakeFolder, name: str) -> Environment:
     """Make the assets, and synthesize an environment's stacks into the lake folder. Needs no credentials.
@@ -28,15 +26,17 @@ def synthesize(folder: LakeFolder, name: str) -> Environment:
     progress = partial(announce, aside=True)
     accounts.of(environment, folder).make_assets(progress)
     with progress(f"Synthesizing the stacks of {name}"):
-        cdk.run_quietly(cdk.command(folder, name, ["synth", "--quiet"]))
+        cdk.run(cdk.command(folder, name, ["synth", "--quiet"]), quiet=True)
     return environment
 
 
 def refuse_another_release(folder: LakeFolder) -> None:
     """Raise UserError if a lake folder wants another release than the one that runs."""
     wanted, runs = folder.settings.release, version("headwater")
-    # A release that has no tag is a commit.
-    if wanted != runs and not (len(wanted) == _COMMIT_DIGITS and wanted == clones.release()[0]):
+    if wanted == runs:
+        return
+    # A clone is the release of its tag, whatever its version says, and without a tag its commit.
+    if wanted != clones.release()[0]:
         raise UserError(
             f"{folder.root / FILE}: release: found {wanted}, expected {runs}, the release that runs: use ./headwater, "
             "which runs the release of its folder"

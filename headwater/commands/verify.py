@@ -15,7 +15,7 @@ import psycopg
 import typer
 from psycopg.pq import TransactionStatus
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from headwater.commands import lakes, sources
 from headwater.commands.endless_comparison import EndlessComparison
@@ -42,7 +42,7 @@ from headwater.verify.watch import Difference, TableWatch
 
 def verify(
     environment: Annotated[str, ENVIRONMENT] = "",
-    lake: Annotated[str, typer.Option(help="Where the lake's tables lie: s3://bucket/prefix, or a folder.")] = "",
+    lake: Annotated[str, typer.Option(help="The address of the lake's tables: s3://bucket/prefix, or a folder.")] = "",
     *,
     folder: Folder,
     database_url: sources.DatabaseUrl = "",
@@ -57,7 +57,7 @@ def verify(
     mask_secret: sources.MaskSecret = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, examples included.")] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Have what is missing, extra or different read again, as resync does.")
+        bool, typer.Option("--repair", help="Have missing, extra and different rows read again, as resync does.")
     ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Compare while all writes go on, again and again, until Ctrl-C.")
@@ -84,13 +84,13 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Compare every contract's source with its lake table; the status is 1 where they differ, and while the lake holds
-    rows whose values do not fit their columns.
+    """Compare every contract's source with its lake table. The status is 1 if they differ, or if the lake holds rows
+    whose values do not fit their columns.
 
-    PostgreSQL's password comes from HEADWATER_DB_PASSWORD, ENV's secret of the role, or a prompt. Let the pipelines
-    drain first: a change that has not reached the lake counts as missing, extra or different. With --watch it is waited
-    for. With --repair, the user must be one who may write into PostgreSQL's capture.signal: by default the one of
-    `headwater resync`.
+    Let the pipelines drain first: a change that has not reached the lake counts as missing, extra or different. With
+    --watch the command waits for such changes. PostgreSQL's password comes from HEADWATER_DB_PASSWORD, ENV's secret of
+    the role, or a prompt. With --repair, the user must have the right to write into PostgreSQL's capture.signal; the
+    default is the user of `headwater resync`.
     """
     described = read_contracts(folder.contracts)
     if repair and as_json:
@@ -197,7 +197,7 @@ def _watch(
 
     if not place.uri.startswith("s3://"):
         raise UserError(
-            f"--watch: found the lake {place.uri}, expected s3://bucket/prefix, where what is found is kept"
+            f"--watch: found the lake {place.uri}, expected s3://bucket/prefix, because the results are kept there"
         )
     at_once, pace = partial(read_lake, patience=0), Pace()
     comparison = EndlessComparison(every, place.kept(), mend if repairs else None)
@@ -220,15 +220,15 @@ def _without_keys(table: TableComparison) -> dict[str, Any]:
 
 
 class _Postgresql:
-    """The connection to PostgreSQL, which is made again where it was lost. ``connector`` gives what connects."""
+    """The connection to PostgreSQL, which is made again if it was lost. ``connector`` gives what connects."""
 
     def __init__(self, connector: Callable[[], Callable[[], psycopg.Connection]]) -> None:
         self._connector = connector
         self._connection: psycopg.Connection | None = None
 
     def connection(self) -> psycopg.Connection:
-        """A connection that works, as far as is known, and is in no transaction. Raises UserError, where the server no
-        longer knows the user by the password ``CredentialsRefused``."""
+        """A connection that works, as far as is known, and is in no transaction. Raises UserError, and
+        CredentialsRefused if the server no longer accepts the password."""
         # Within a transaction no other snapshot could be read.
         if self._connection is None or self._connection.info.transaction_status is not TransactionStatus.IDLE:
             self.close()
@@ -255,7 +255,7 @@ class _Postgresql:
 
 def comparison_table(tables: Sequence[TableComparison]) -> Table:
     """The counts of a comparison as a table for the terminal."""
-    grid = Table("table", title="Source and lake", title_justify="left")
+    grid = Table(Column("table", overflow="fold"), title="Source and lake", title_justify="left")
     for heading in ("source rows", "lake rows", "missing", "extra", "different", "unfit values"):
         grid.add_column(heading, justify="right")
     for table in tables:

@@ -30,7 +30,7 @@ _REGION = "us-east-1"  # where neither an option nor the AWS configuration names
 
 
 def s3_client(endpoint: str, region: str) -> Any:
-    """A client for the S3 API at ``endpoint``, AWS's where that is empty. Raises ValueError."""
+    """A client for the S3 API at ``endpoint``, AWS's if that is empty. Raises ValueError."""
     session = boto3.Session()
     return session.client(
         "s3",
@@ -67,7 +67,8 @@ def progress_of(parts: str) -> Progress:
 
 def watch(requests: Requests, id_: str, parts: str, records: str, token: str = "") -> Status | None:
     """Show how far a request is until it is done, and return the writer's last answer. ``parts`` and ``records`` say
-    what they are; ``token`` is that of ``follow``. Raises UserError as ``follow`` does; ends the command on Ctrl-C."""
+    what they are; ``token`` has its meaning in ``follow``. Raises UserError as ``follow`` does; ends the command on
+    Ctrl-C."""
     last: Status | None = None
     try:
         with progress_of(parts) as progress:

@@ -25,7 +25,7 @@ _TEXT_ONLY = ("interval", "uuid", "enum", "character", "character varying", "tex
 
 
 def check_conversion(source_type: str, target: Type) -> str | None:
-    """Why values of ``source_type`` cannot reach ``target`` unchanged, or None where they can.
+    """Why values of ``source_type`` cannot reach ``target`` unchanged, or None if they can.
 
     Only conversions that keep every value are allowed. A single value that the target cannot hold (NaN or an infinity
     in a decimal or a date) is quarantined when it arrives.
@@ -106,7 +106,7 @@ _DYNAMODB_ELEMENTS = {"SS": ("string",), "NS": (*_NUMBERS, "string"), "BS": ("bi
 
 
 def check_dynamodb_conversion(source_type: str, target: Type) -> str | None:
-    """Why values of DynamoDB's ``source_type`` cannot reach ``target`` unchanged, or None where they can.
+    """Why values of DynamoDB's ``source_type`` cannot reach ``target`` unchanged, or None if they can.
 
     A number with more digits than the target holds, and a text that is no date, are quarantined when they arrive.
     """
@@ -131,7 +131,7 @@ _BUCKETED = ("smallint", "integer", "bigint", "text", "character varying", "uuid
 
 def check_transform(database: str, source_type: str, target: Type, transform: Transform) -> str | None:
     """Why a column of that type cannot hold what a transform makes of values of the database's ``source_type``, or None
-    where it can."""
+    if it can."""
     sources: tuple[str, ...]
     if transform.is_bucket:
         sources = _BUCKETED

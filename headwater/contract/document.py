@@ -175,7 +175,7 @@ class DynamodbColumn(_WrittenColumn, frozen=True, kw_only=True):
 
 
 _HOW = Literal["hmac"] | None
-"""What is stored in place of a value."""
+"""The value that is stored in place of the source's."""
 
 
 class WrittenHistory(_Written, frozen=True, kw_only=True):

@@ -41,18 +41,22 @@ _SOURCE_SETTINGS = (
 
 @dataclass(frozen=True)
 class Change:
-    """One change of a table's contract. ``subject`` is a field (``key``, ``source.table``), a column (``columns.city``)
-    or ``table``; ``verdict`` is ``SAFE``, ``FILL`` or ``REFUSED``; ``change`` says what differs, ``meaning`` what comes
-    of it, and ``action`` what to do, "" where there is nothing. ``resources`` is true where the loss is that of
-    resources, to which ``reviewed/acknowledged_replacements.yaml`` may agree."""
+    """One change of a table's contract."""
 
     table: str
+    """The name of the lake table."""
     subject: str
+    """A field (``key``, ``source.table``), a column (``columns.city``), or ``table``."""
     verdict: str
+    """``SAFE``, ``FILL`` or ``REFUSED``."""
     change: str
+    """The difference between the two contracts."""
     meaning: str
+    """The consequence for the stored rows."""
     action: str = ""
+    """What to do, or "" if there is nothing."""
     resources: bool = False
+    """Whether resources would be lost, which ``reviewed/acknowledged_replacements.yaml`` may acknowledge."""
 
     def __str__(self) -> str:
         """The sentence that a reviewer reads."""
@@ -76,15 +80,18 @@ def _named_layout(contract: Contract) -> dict[str, Any]:
 
 
 def _transforms(contract: Contract) -> dict[str, list[str]]:
-    """The transforms of the columns that partition, where there are any."""
+    """The transforms of the columns that partition, if there are any."""
     transforms = [contract.column(name).transform for name in contract.partition_by]
     return {"transforms": [str(transform) for transform in transforms]} if any(transforms) else {}
 
 
 def type_change(before: Type, after: Type) -> str:
-    """What becomes of a column's type: ``SAME``, ``WIDER`` or ``NARROWER`` for a decimal that has more or fewer digits
-    before the point, ``OTHER`` for what the writer refuses. Inside arrays and structs Hudi 0.15 does not read both
-    widths in one table."""
+    """Return how a column's type changes: ``SAME``, ``WIDER``, ``NARROWER`` or ``OTHER``.
+
+    A decimal is wider or narrower if it gets more or fewer digits before the point. The writer refuses any other
+    change. Inside arrays and structs a decimal's change is refused as well, because Hudi 0.15 does not read both widths
+    in one table.
+    """
     if before == after:
         return SAME
     if before.kind == after.kind == "decimal" and before.scale == after.scale:
@@ -287,8 +294,10 @@ def _column_change(before: Column, after: Column, contract: Contract) -> Iterato
 
 
 def _is_part_of_another_time(before: Column, after: Column) -> bool:
-    """Whether a part of a time is taken from another type of time: a change of a column's type brings no events, and
-    may shift times by the session's zone."""
+    """Whether a transform takes a part of a time whose type in the source changes.
+
+    The source sends no events for such a change, although it may shift times by the session's zone.
+    """
     bases = {SourceType.parse(column.source_type or "").base for column in (before, after)}
     is_part = after.transform is not None and not after.transform.is_bucket and after.transform.unit is None
     return is_part and len(bases) > 1

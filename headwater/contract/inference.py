@@ -47,7 +47,7 @@ class Inferred:
 
     @property
     def contract(self) -> Contract:
-        """The contract, as its file would be read. Raises UserError where there is none."""
+        """The contract, as its file would be read. Raises UserError if there is none."""
         if self.refused:
             raise UserError(f"{self.source}: {self.refused}")
         return parse_contract(self.text, f"{self.name}.yaml")
@@ -155,8 +155,8 @@ ORDER BY relname"""
 
 
 def from_postgresql(schema: str, query: Query, tables: Sequence[str] = ()) -> list[Inferred]:
-    """Contracts for these tables of a schema, or for all where none is named, sorted by name. ``query`` reads the
-    catalog, which any role may. Raises UserError where the schema has no table, or not one of these."""
+    """Contracts for these tables of a schema, or for all if none is named, sorted by name. ``query`` reads the
+    catalog, which any role may. Raises UserError if the schema has no table, or not one of these."""
     rows = list(query(_TABLES.replace("{schema}", "'" + schema.replace("'", "''") + "'")))
     if not rows:
         raise UserError(f"--schema: found no table in {schema!r}, expected a schema with tables")
@@ -223,7 +223,7 @@ def _refusal(
     primary: bool | None,
     types: Mapping[str, str],
 ) -> str:
-    """Why a table cannot be captured; "" where it can."""
+    """Why a table cannot be captured; "" if it can."""
     if not (_SOURCE_NAME.fullmatch(schema) and _SOURCE_NAME.fullmatch(table)):
         return "its name, or its schema's, has capitals or other characters, and contracts cannot name it"
     if not logged:
@@ -248,7 +248,7 @@ def _refusal(
 
 
 def _key_type(source_type: str) -> tuple[str, str]:
-    """As ``_lake_type``, for a column of a key: where the usual type can be in no key, a text."""
+    """As ``_lake_type``, for a column of a key: if the usual type can be in no key, a text."""
     kind, guess = _lake_type(source_type)
     if kind.partition("(")[0] in _KEY_KINDS:
         return kind, guess
@@ -257,7 +257,7 @@ def _key_type(source_type: str) -> tuple[str, str]:
 
 
 def _lake_type(source_type: str) -> tuple[str, str]:
-    """The lake type for a type of PostgreSQL's, "" where there is none, and what of it is guessed."""
+    """The lake type for a type of PostgreSQL's, "" if there is none, and what of it is guessed."""
     source = SourceType.parse(source_type)
     if source.base == "numeric" and not _fits_decimal(source):
         kind, guess = "string", "numbers that no decimal holds all; write source_type numeric(p,s) if they are bounded"
@@ -282,9 +282,13 @@ def _fits_decimal(source: SourceType) -> bool:
 def from_dynamodb(
     description: Mapping[str, Any], time_to_live: str | None, items: Sequence[Mapping[str, Any]]
 ) -> Inferred:
-    """A contract for a DynamoDB table, from ``DescribeTable``'s description, the attribute by which its items expire
-    (None where none does), and a sample of items as the API gives them. Attributes that have several types in the
-    sample get no column."""
+    """Infer a contract for a DynamoDB table. Attributes with several types in the sample get no column.
+
+    Args:
+        description: The table, as ``DescribeTable`` describes it.
+        time_to_live: The attribute by which the items expire; None if they do not.
+        items: A sample of items, as the API returns them.
+    """
     table = description["TableName"]
     name = _lake_name(table)
     draft = _Draft(["# yaml-language-server: $schema=../schemas/contract.schema.json"])
@@ -371,7 +375,7 @@ def _describe(draft: _Draft, comment: str | None, otherwise: str) -> None:
 
 
 def _place(draft: _Draft, rows: int | None) -> None:
-    """What decides which file holds a row."""
+    """Write the draft's fields that decide which file holds a row: ``partition_by`` and ``buckets``."""
     draft.says("partition_by", "[]", "no partitions; it cannot be changed later")
     buckets = min(_MOST_BUCKETS, -(-(rows or 0) // ROWS_PER_BUCKET) or 1)
     size = "of unknown size, before ANALYZE" if rows is None else f"for {rows:,} rows"

@@ -29,7 +29,7 @@ def masked(text: str, key: bytes) -> str:
 
 
 def read_key(client: Any, secret: str) -> bytes:
-    """Read the key with boto3's client of ``secretsmanager``; ``secret`` is a name or an ARN. Raises UserError where
+    """Read the key with boto3's client of ``secretsmanager``; ``secret`` is a name or an ARN. Raises UserError if
     the secret has no key."""
     try:
         key = json.loads(client.get_secret_value(SecretId=secret)["SecretString"])[KEY_FIELD].encode()
@@ -43,7 +43,7 @@ def read_key(client: Any, secret: str) -> bytes:
 
 
 def needed_key(contract: Contract, key: bytes | None) -> bytes:
-    """The key, b"" where the contract needs none. Raises UserError where it needs one that is not there."""
+    """The key, b"" if the contract needs none. Raises UserError if it needs one that is not there."""
     if key is None and contract.needs_mask_key:
         raise UserError(f"{contract.table}: found masks by hmac and no key, expected --mask-secret, the key's secret")
     return key or b""

@@ -23,9 +23,9 @@ KEEP = "keep"
 QUARANTINE = "quarantine"
 """A record with a value that does not fit is put aside."""
 DROP = "drop"
-"""What no column names is stored nowhere."""
+"""Values that no column names are stored nowhere."""
 DEFAULT = "default"
-"""PostgreSQL logs the primary key alone of a row before its change, and only where that changes."""
+"""Of a row before its change, PostgreSQL logs only the primary key, and only if the key changes."""
 HMAC = "hmac"
 """A text is replaced by its HMAC-SHA-256 under the environment's key."""
 CHANGE_DAY = "change_day"
@@ -34,21 +34,23 @@ folders whose names begin with an underscore."""
 ROW_OPS = ("c", "r", "u", "d")
 """The values of ``_op`` of a row's changes. A history has rows of no key besides: ``t`` for a floor, and two notes."""
 BEGUN_LATE = "late"
-"""A history had to begin with changes from that ``_order`` on: what was read whole before may not be whole in it."""
+"""A note that a history begins with changes from that ``_order`` on. It may lack older ones."""
 EXPIRED = "expired"
-"""A history's changes of before then may be gone."""
+"""A note that a history's changes before then may be gone."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a table's changes come from: the kind of database and the table's full name in it. ``time_to_live`` is the
-    attribute by which a DynamoDB table's items expire; None where they do not. ``replica_identity`` is ``DEFAULT``, or
-    None where PostgreSQL logs the whole row before a change."""
+    """The source table of a contract."""
 
     database: str
+    """The kind of database: ``POSTGRESQL`` or ``DYNAMODB``."""
     table: str
+    """The table's full name in the database."""
     time_to_live: str | None = None
+    """The attribute by which a DynamoDB table's items expire; None if they do not."""
     replica_identity: str | None = None
+    """``DEFAULT``, or None if PostgreSQL logs the whole row before a change."""
 
     @property
     def schema(self) -> str:
@@ -63,25 +65,31 @@ class Source:
 
 @dataclass(frozen=True)
 class Column:
-    """A lake column. ``path`` is (source column,) or (source column, JSON key, …); for DynamoDB (attribute,) or
-    (attribute, key of its map, …). ``transform`` is what is made of the value there, None where it stays as it is.
-    ``description`` says what the values mean, None where nobody has said it."""
+    """A column of a lake table."""
 
     name: str
     type: Type
+    """The type in the lake."""
     source_type: str | None
+    """The type in the source; None if the contract does not name it."""
     path: tuple[str, ...]
+    """(source column,) or (source column, JSON key, …); for DynamoDB (attribute,) or (attribute, key of its map, …)."""
     transform: Transform | None = None
+    """How the value at the path is changed; None if it stays as it is."""
     description: str | None = None
+    """The meaning of the values; None if the contract has none."""
 
     @property
     def absent(self) -> str | None:
-        """What the column holds of a DynamoDB item without the attribute."""
+        """The column's value for a DynamoDB item without the attribute."""
         return UNKNOWN if self.transform is not None and not self.transform.is_bucket else None
 
     def before_transform(self) -> Column:
-        """The column without its transform, of the type that the transform takes: ``bigint`` for a number with a unit,
-        ``date`` or ``timestamp`` for a time of PostgreSQL's, else ``string``."""
+        """Return the column without its transform, of the type that the transform takes.
+
+        The type is ``bigint`` for a number with a unit, ``date`` or ``timestamp`` for a time of PostgreSQL, and
+        ``string`` otherwise.
+        """
         if self.transform is None:
             return self
         kind = "string"
@@ -94,46 +102,62 @@ class Column:
 
 @dataclass(frozen=True)
 class Mask:
-    """What is stored of the value at a path, as ``Contract.exclude`` has paths: ``HMAC``, or None for null."""
+    """A value of the source that the lake stores only in masked form."""
 
     path: tuple[str, ...]
+    """The value's path, as in ``Contract.exclude``."""
     how: str | None
+    """``HMAC``, or None for null."""
 
 
 @dataclass(frozen=True)
 class History:
-    """The change history that is kept beside a table: for how many days, and in how many file groups a day."""
+    """The change history that is kept beside a table."""
 
     keep_days: int
+    """For how many days changes are kept."""
     buckets: int = 1
+    """The number of file groups for each day."""
 
 
 @dataclass(frozen=True)
 class Contract:
-    """One lake table. Fields as in the reference, ``docs/reference/contracts.md``. ``exclude`` are the paths of what is
-    stored nowhere: (source column,) for PostgreSQL; for DynamoDB (attribute,) or (attribute, key of its map, …).
-    ``unnamed`` says what becomes of what no column names: ``KEEP`` or ``DROP``. ``masks`` are sorted by
-    their paths' texts. ``is_history`` where it is that of a table's change history (``change_history``), which has a
-    row for each change, by key and order."""
+    """One lake table.
+
+    ``docs/reference/contracts.md`` describes the fields as a contract's file has them.
+    """
 
     table: str
+    """The name of the lake table."""
     description: str
     source: Source
     key: tuple[str, ...]
+    """The columns of the record key."""
     partition_by: tuple[str, ...]
+    """The columns that partition the table."""
     buckets: int
+    """The number of file groups in each partition."""
     columns: tuple[Column, ...]
     verify_with: str | None = None
+    """The SQL file whose query computes the source's rows for ``headwater verify``; None for the table's own rows."""
     on_unfit: str = KEEP
+    """How a row with a value that does not fit its column is stored."""
     exclude: tuple[tuple[str, ...], ...] = ()
+    """The paths of values that are stored nowhere: (source column,) for PostgreSQL; for DynamoDB (attribute,) or
+    (attribute, key of its map, …)."""
     unnamed: str = KEEP
+    """``KEEP`` or ``DROP`` for values that no column names."""
     masks: tuple[Mask, ...] = ()
+    """The masked values, sorted by the texts of their paths."""
     history: History | None = None
+    """The change history; None if there is none."""
     is_history: bool = False
+    """Whether this is the contract of a change history itself (``change_history``), with a row for each change, by key
+    and order."""
 
     @property
     def main_table(self) -> str:
-        """The lake table whose change history it is, or itself where it is none. Commands ask for a history's rows by
+        """The lake table whose change history it is, or itself if it is none. Commands ask for a history's rows by
         that name."""
         return self.table.removesuffix(HISTORY_ENDING) if self.is_history else self.table
 
@@ -258,7 +282,7 @@ def masks_of(database: str, written: Mapping[str, str | None]) -> tuple[Mask, ..
 
 
 def from_json(text: str, where: str) -> Contract:
-    """Read what ``Contract.to_json`` wrote; ``where`` is its address. Raises UserError where it is something else."""
+    """Read what ``Contract.to_json`` wrote; ``where`` is its address. Raises UserError if it is something else."""
     try:
         document = json.loads(text)
         source = Source(**document["source"])
@@ -279,7 +303,7 @@ def from_json(text: str, where: str) -> Contract:
         )
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(
-            f"{where}: found {type(error).__name__}: {error}, expected a contract as JSON: `make assets` writes it"
+            f"{where}: found {type(error).__name__}: {error}, expected a contract as JSON, as a deployment writes it"
         ) from None
 
 
@@ -301,7 +325,7 @@ HISTORY_ENDING = "_changes"
 
 
 def change_history(contract: Contract) -> Contract | None:
-    """The contract of the table that keeps a table's changes; None where none are kept. A row that takes another place
+    """The contract of the table that keeps a table's changes; None if none are kept. A row that takes another place
     in the table stays one row there: the history has no partitions but the days."""
     if contract.history is None:
         return None

@@ -54,11 +54,13 @@ _Column = TypeVar("_Column")
 
 
 def read_contracts(folder: Path) -> list[Contract]:
-    """All contracts of a folder by table name. Raises UserError on an empty folder, a table described twice and a file
-    with the ending ``.yml``."""
+    """All contracts of a folder by table name. Raises UserError on an empty folder, a table described twice, names that
+    differ in underscores alone, and a file with the ending ``.yml``."""
     contracts = sorted(_contracts(folder), key=lambda contract: contract.table)
     if not contracts:
-        raise UserError(f"{folder}: found no contract, expected at least one .yaml file")
+        raise UserError(
+            f"{folder}: found no contract, expected at least one .yaml file: headwater contract infer writes some"
+        )
     described = {
         "name of a table or view": [name for contract in contracts for name in catalog_names(contract)],
         "source": [f"{contract.source.database}: {contract.source.table}" for contract in contracts],
@@ -67,6 +69,15 @@ def read_contracts(folder: Path) -> list[Contract]:
         for value in values:
             if values.count(value) > 1:
                 raise UserError(f"{folder}: {name} {value} is described by two contracts, expected one")
+    ids: dict[str, str] = {}
+    for name in described["name of a table or view"]:
+        # CDK leaves underscores out of the id of a resource.
+        other = ids.setdefault(name.replace("_", ""), name)
+        if other != name:
+            raise UserError(
+                f"{folder}: found tables or views named {other} and {name}, expected names that differ in letters or "
+                "digits: CloudFormation's ids have no underscores. Give one table another name in the lake"
+            )
     return contracts
 
 
@@ -95,7 +106,7 @@ def _read_json(path: Path) -> Contract:
 
 
 def read_contract(path: Path) -> Contract:
-    """Read one contract's YAML. Raises UserError naming file, field, what was found and what was expected."""
+    """Read one contract's YAML. Raises UserError naming file, field, found and expected."""
     return from_document(read_yaml(path), str(path))
 
 
@@ -197,7 +208,7 @@ def _check_names(contract: Contract, where: str) -> None:
 
 
 def _check_exclude(contract: Contract, where: str) -> None:
-    """Check that what is excluded differs, and that no column holds or lies in it."""
+    """Check that each excluded path stands once, and that no column holds it or lies in it."""
     for path in contract.exclude:
         found = ".".join(path)
         if contract.exclude.count(path) > 1:
@@ -211,7 +222,7 @@ def _check_exclude(contract: Contract, where: str) -> None:
 
 
 def _check_masks(contract: Contract, where: str) -> None:
-    """Check that masks are apart from each other and from what is excluded, and that columns can hold them."""
+    """Check that masks overlap neither each other nor excluded paths, and that columns can hold them."""
     database = contract.source.database
     left_out = [mask.path for mask in contract.masks] + list(contract.exclude)
     for mask in contract.masks:
@@ -226,8 +237,10 @@ def _check_masks(contract: Contract, where: str) -> None:
 
 
 def _check_hidden_inside(contract: Contract, where: str) -> None:
-    """Check that no column says that anything but a map is on the way to what is excluded or masked in an attribute of
-    DynamoDB. In a list, nothing has a name."""
+    """Check that only maps are on the way to excluded or masked values of DynamoDB, as far as columns say.
+
+    A path cannot lead into a list, because elements have no names.
+    """
     for path in contract.hidden_inside:
         field = "exclude" if path in contract.exclude else "mask"
         for column in contract.columns:
@@ -237,13 +250,13 @@ def _check_hidden_inside(contract: Contract, where: str) -> None:
                 whole = ".".join(held)
                 raise UserError(
                     f"{where}: {field}: found {'.'.join(path)!r}, which leads into {whole}, of type {type_} by the "
-                    f"column {column.name}, expected a path through maps alone: {field} {whole} as a whole"
+                    f"column {column.name}. Expected a path through maps alone: {field} {whole} as a whole"
                     f"{', without the column' if field == 'exclude' and held == column.path else ''}"
                 )
 
 
 def _other_than_map(column: Column, path: tuple[str, ...]) -> tuple[tuple[str, ...], str] | None:
-    """What a column says of the way to the last name of a path, where it is no map: its own path, and its type."""
+    """What a column says of the way to the last name of a path, if it is no map: its own path, and its type."""
     depth = len(column.path)
     if depth >= len(path) or column.path != path[:depth]:
         return None
@@ -261,7 +274,7 @@ def _other_than_map(column: Column, path: tuple[str, ...]) -> tuple[tuple[str, .
 
 
 def _check_masked(column: Column, mask: Mask, contract: Contract, where: str) -> None:
-    """Check a column that holds what is masked, or lies in it. ``where`` names file, field and path."""
+    """Check a column that holds a masked value or lies in it. ``where`` names file, field and path."""
     identity = {"key": contract.key, "partition_by": contract.partition_by}
     for field_name, names in identity.items():
         if column.name in names:

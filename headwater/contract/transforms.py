@@ -24,7 +24,7 @@ EXPECTED = (
 @dataclass(frozen=True)
 class Transform:
     """``part`` is ``MONTH``, ``DAY`` or ``HOUR`` of a time, or ``BUCKET``. ``unit`` names the unit of a number, None
-    where the value is a date, a timestamp or a text. ``buckets`` is their number, 0 for a part of a time."""
+    if the value is a date, a timestamp or a text. ``buckets`` is their number, 0 for a part of a time."""
 
     part: str
     unit: str | None = None
@@ -46,7 +46,7 @@ class Transform:
 
     @property
     def micros(self) -> int | None:
-        """The unit of a number, in microseconds; None where the value is no number."""
+        """The unit of a number, in microseconds; None if the value is no number."""
         return None if self.unit is None else UNITS[self.unit]
 
 

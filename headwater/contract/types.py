@@ -137,7 +137,7 @@ def _bad_name(name: str, text: str) -> str:
 
 
 def parse_type(text: str) -> Type:
-    """Parse a Spark DDL type. Raises ValueError that says what was found and what was expected."""
+    """Parse a Spark DDL type. Raises ValueError that says found and expected."""
     return _TypeParser(text).parse()
 
 
@@ -161,7 +161,7 @@ _LAKE_TYPES = {
 @dataclass(frozen=True)
 class SourceType:
     """A PostgreSQL type: its base name without its arguments, and the precision and scale of a numeric. A timestamp's
-    precision is its number of digits after the second. Both are None where the type does not name them."""
+    precision is its number of digits after the second. Both are None if the type does not name them."""
 
     base: str
     precision: int | None = None
@@ -185,7 +185,7 @@ class SourceType:
 
 
 def lake_type(written: str) -> str | None:
-    """What a contract writes for a type that is spelled as PostgreSQL's, or None where it is not."""
+    """What a contract writes for a type that is spelled as PostgreSQL's, or None if it is not."""
     source = SourceType.parse(written)
     lake = _LAKE_TYPES.get(source.base)
     if source.base == "numeric" and source.precision is not None:

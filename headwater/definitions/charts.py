@@ -85,7 +85,7 @@ class Charts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_charts(folder: Path, queries: Sequence[SavedQuery]) -> Charts | None:
-    """The charts in a folder of saved queries; None where it has none. Raises UserError."""
+    """The charts in a folder of saved queries; None if it has none. Raises UserError."""
     path = folder / FILE
     if not path.is_file():
         return None

@@ -22,14 +22,14 @@ NO_DATA = "no_data"
 """Debezium's ``snapshot.mode`` where the source connector reads no rows that a table has."""
 OFFSET_TOPIC = "headwater-connect-offsets"
 LOST_SLOT = "Changes of the source are lost"
-"""How the connector's error begins where the slot cannot give all changes since the last one that was read."""
+"""The beginning of the connector's error if the slot no longer has all changes since the last one that was read."""
 UNREAD_TABLE = "A table was not read to its end"
-"""How the connector's log begins to tell of a table that was added, or to be read again, and could not be."""
+"""The beginning of the connector's log line about a new or repeated snapshot of a table that failed."""
 UNCONFIRMED_COLUMN = "A column is not confirmed"
-"""How the connector's log line begins that names a column which it removes, because PostgreSQL's catalogue has none of
-that name and the table's contract hides columns."""
+"""The beginning of the connector's log line about a column that it removes from a record. PostgreSQL's catalogue has no
+column of that name, and the table's contract hides columns."""
 GONE_TABLE = "A captured table is gone"
-"""How the connector's log line begins, every 30 s, that names a table which was dropped, renamed or unpublished."""
+"""The beginning of the connector's log line, every 30 s, about a table that was dropped, renamed or unpublished."""
 
 _MIB = 1 << 20
 # A pattern that no column matches.
@@ -46,37 +46,42 @@ _BOUNDED_JSON = "io.headwater.connect.json.BoundedJsonConverter"
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """What differs between environments; ``environment`` is the name of one.
-
-    ``database_secret`` is the name of a secret with the JSON fields ``username`` and ``password``; its ARN would not
-    do, because Kafka's placeholders cannot hold an ARN's colons. ``database_tls`` are the source connector's options
-    that say whom it trusts, as ``verified_by`` gives them. ``aws_endpoint`` and ``s3_endpoint`` are None on AWS. Each
-    table's topic has ``topic_partitions``, which are shared out among ``sink_tasks``. ``missing_offsets`` says what the
-    sink does where Kafka no longer has the next record: ``fail`` or ``accept``. ``snapshot_mode`` is Debezium's:
-    ``initial``, or ``no_data`` where the rows that a table has come by ``headwater backfill``. ``epoch`` is raised when
-    the source's history was cut; the connector then begins anew. ``mask_secret`` is the name of the secret with the key
-    of masks, in the JSON field ``key``; None where no contract needs it.
-    """
+    """The settings of the connectors that differ between environments."""
 
     environment: str
+    """The environment's name."""
     region: str
     database_host: str
     database_port: str
     database_name: str
     database_secret: str
+    """The name of a secret with the JSON fields ``username`` and ``password``. An ARN cannot stand here, because
+    Kafka's placeholders hold no colons."""
     database_tls: Mapping[str, str]
+    """The source connector's options for the certificate that it trusts, as ``verified_by`` returns them."""
     landing_bucket: str
     landing_prefix: str = "landing"
     aws_endpoint: str | None = None
+    """None on AWS."""
     s3_endpoint: str | None = None
+    """None on AWS."""
     topic_prefix: str = "headwater"
+    """The first part of all topics' names."""
     flush_ms: int = 1000
+    """How often the sink stores records, in milliseconds."""
     topic_partitions: int = 1
+    """The number of partitions of each table's topic."""
     sink_tasks: int = 1
+    """The number of the sink's tasks, which share the partitions."""
     missing_offsets: str = "fail"
+    """What the sink does if Kafka no longer has the next record: ``fail`` or ``accept``."""
     snapshot_mode: str = "initial"
+    """Debezium's option: ``initial``, or ``no_data`` if ``headwater backfill`` loads the rows that a table already has.
+    """
     epoch: int = 1
+    """A number that is raised when the source's history was cut. The connector then begins anew."""
     mask_secret: str | None = None
+    """The name of the secret with the key of masks, in the JSON field ``key``; None if no contract needs it."""
 
 
 def verified_by(root: str) -> dict[str, str]:
@@ -230,7 +235,7 @@ def _json(columns: Mapping[str, object]) -> str:
 
 
 def _masks(contracts: Sequence[Contract], settings: CaptureSettings) -> dict[str, str]:
-    """What the connector masks, by table and column, and the key. Raises ValueError where that has no secret."""
+    """What the connector masks, by table and column, and the key. Raises ValueError if that has no secret."""
     columns = {
         contract.source.table: {name: mask.how for mask in contract.masks for name in mask.path}
         for contract in contracts
@@ -258,8 +263,11 @@ def _left_out(contract: Contract) -> list[str]:
 
 
 def _pattern(name: str) -> str:
-    """A regular expression that matches a name. Debezium splits a list of them at commas and trims each, so what is
-    special in ASCII stands as its code."""
+    """Return a regular expression that matches a name.
+
+    Special characters of ASCII stand as their codes, because Debezium splits a list of expressions at commas and trims
+    each.
+    """
     return re.sub(r"[^\w\u0080-\U0010ffff]", lambda letter: rf"\x{ord(letter[0]):02x}", name, flags=re.ASCII)
 
 

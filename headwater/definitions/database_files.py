@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,11 @@ _RUN = (
 )
 _NAME = re.compile(r"(\d+)_[A-Za-z0-9_-]+\.sql")
 _MOST_BYTES = 65_536
-"""What the Data API takes of one statement."""
+"""The Data API's limit of one statement."""
 _CHECKSUMS = 500
 """How many checksums one call compares."""
 _ALONE = "each statement runs in a session and a transaction of its own"
-_OF_SESSION = f"nothing that a later statement needs of the same session, since {_ALONE}"
+_OF_SESSION = f"nothing that ends with its session, since {_ALONE}"
 # Matches the words of a statement that makes a temporary object. It leaves out INSERT INTO temp, where temp is a table,
 # and a search path with pg_temp.
 _TEMPORARY = re.compile(
@@ -45,9 +45,9 @@ _SET_CONFIG = re.compile(
     r"SELECT\s+(?:pg_catalog\s*\.\s*)?set_config\s*\(\s*('(?:[^']|'')*')\s*,\s*('(?:[^']|'')*')\s*,\s*false\s*\)",
     re.IGNORECASE,
 )
-# How psql sends a file, and how long one statement may wait: a deployment has its own.
+# Settings of psql's connection, and limits of time. A deployment has its own.
 _NOT_KEPT = re.compile(r"CLIENT_ENCODING|\w+_TIMEOUT")
-# What statements begin with that cannot do here what they do in psql, and what to do instead.
+# The first words of statements that work in psql and not here, and the advice for each.
 _REFUSED: Mapping[tuple[str, ...], str] = {
     **dict.fromkeys(
         [
@@ -68,7 +68,7 @@ _REFUSED: Mapping[tuple[str, ...], str] = {
             ("ALTER", "SYSTEM"), ("CREATE", "DATABASE"), ("CREATE", "SUBSCRIPTION"), ("CREATE", "TABLESPACE"),
             ("DROP", "DATABASE"), ("DROP", "SUBSCRIPTION"), ("DROP", "TABLESPACE"), ("VACUUM",),
         ],
-        "what runs in a transaction: run it by hand",
+        "a statement that may run in a transaction: run this one by hand",
     ),
 }  # fmt: skip
 _CONCURRENTLY = (
@@ -103,7 +103,7 @@ class SqlFile:
     statements: tuple[FileStatement, ...]
 
     def checks(self) -> Iterator[Call]:
-        """The calls that fail if statements of the file that have run are not as they were."""
+        """Return the calls that fail if a statement of the file ran and was changed since."""
         checksums = self.checksums()
         for first in range(0, len(checksums), _CHECKSUMS):
             some = checksums[first : first + _CHECKSUMS]
@@ -183,8 +183,13 @@ def _as_document(call: Call) -> dict[str, Any]:
 
 def read_database_files(folder: Path) -> list[SqlFile]:
     """The SQL files of a folder in the order of their numbers; none if there is no such folder. Raises UserError."""
+    return read_files(sorted(folder.iterdir()) if folder.is_dir() else [])
+
+
+def read_files(paths: Iterable[Path]) -> list[SqlFile]:
+    """The SQL files among ``paths`` in the order of their numbers. Raises UserError for the first that cannot run."""
     numbered: dict[int, Path] = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+    for path in paths:
         named = _NAME.fullmatch(path.name)
         if named is None and path.suffix.lower() == ".sql":
             raise UserError(
@@ -207,6 +212,10 @@ def _read(path: Path) -> SqlFile:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path}, line {line}: found bytes that are no UTF-8, expected a text in UTF-8") from None
+    before, nul, _ = script.partition("\0")
+    if nul:
+        line = before.count("\n") + 1
+        raise UserError(f"{path}, line {line}: found the character NUL, expected none: PostgreSQL stores no such text")
     try:
         statements = split(script)
     except ScriptError as error:
@@ -245,7 +254,10 @@ def _refuse(path: Path, statement: Statement) -> None:
 
 
 def _setting(statement: Statement) -> str | None:
-    """What makes a SET of a file hold for one later statement: "" if it does not matter, None for another statement."""
+    """Return the statement by which a SET of the file holds for one later statement.
+
+    Returns "" for a SET without effect here, and None for any other statement.
+    """
     words = [word for word in statement.words if word != "SESSION"]
     if words[:1] == ["SET"]:
         return "" if _NOT_KEPT.fullmatch(" ".join(words[1:2])) else _SET.sub("SET LOCAL ", statement.text, count=1)

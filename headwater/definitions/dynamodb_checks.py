@@ -21,9 +21,14 @@ _Finding = Callable[[str, str, str, str], Finding]
 def findings(
     contracts: Iterable[Contract], tables: Mapping[str, str], client: Any, streams: Mapping[str, str] | None = None
 ) -> list[Finding]:
-    """What is to be said of the tables of the DynamoDB contracts. ``tables`` has their names by contract, where they
-    are not the contracts' own; ``client`` is boto3's. ``streams`` has the streams that their changes have to go to,
-    where the tables exist: their owner then does what a deployment would. Raises botocore's ClientError."""
+    """Return the findings about the tables of the DynamoDB contracts. Raises botocore's ClientError.
+
+    Args:
+        contracts: The contracts.
+        tables: By contract, the name of a table that is not the contract's own.
+        client: boto3's client of DynamoDB.
+        streams: By contract, the stream that must get the changes of an existing table; the table's owner sets it up.
+    """
     return [
         finding
         for contract in of_database(contracts, DYNAMODB)

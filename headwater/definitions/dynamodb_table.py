@@ -17,9 +17,9 @@ class KeyAttribute:
 
 
 def key_attributes(contract: Contract) -> list[KeyAttribute]:
-    """The partition key and, where there is one, the sort key, in the contract's order.
+    """The partition key and, if there is one, the sort key, in the contract's order.
 
-    Raises ``UserError`` where the contract's key has more than two columns.
+    Raises ``UserError`` if the contract's key has more than two columns.
     """
     if len(contract.key) > 2:
         raise UserError(

@@ -1,9 +1,8 @@
-"""Where what a source's table held lies, to be loaded: folders of the lake's bucket, beside the tables, from which jobs
-may read; query engines may not."""
+"""Folders of the lake's bucket for exports and copies of sources' tables. Jobs may read them; query engines may not."""
 
 EXPORTS = "exports"
-"""The exports of DynamoDB's tables, wherever they are below it."""
+"""The folder of DynamoDB's exports, which may lie in any folder below it."""
 COPIES = f"{EXPORTS}/_backfill"
-"""The copies of PostgreSQL's tables, in a folder of each table's name."""
+"""The folder of the copies of PostgreSQL's tables, with a folder for each table's name."""
 COPY_DAYS = 7
-"""How long one stays at the most."""
+"""The most days that a copy stays."""

@@ -1,7 +1,7 @@
 """What analysts ask a change history, in Athena's SQL: versions of rows, a table as of an instant, changes between two.
 
-An instant is a time of the source: when a change was committed there. Of changes at one instant the order decides. A
-change counts for an instant as if the source had been read right then, whatever has arrived late since.
+An instant is a time of the source: when a change was committed there. Among changes at the same instant, ``_order``
+decides. A change counts for an instant as if the source had been read right then, whatever has arrived late since.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Statement:
 
 
 def history_views(contract: Contract, database: str) -> list[View]:
-    """The views of a table's history in a Glue database; none where the contract keeps none."""
+    """The views of a table's history in a Glue database; none if the contract keeps none."""
     history = change_history(contract)
     if history is None or contract.history is None:
         return []
@@ -65,7 +65,7 @@ def span_name(contract: Contract) -> str:
 
 
 def history_statements(contract: Contract, database: str) -> list[Statement]:
-    """The prepared statements of a table's history; none where the contract keeps none."""
+    """The prepared statements of a table's history; none if the contract keeps none."""
     history = change_history(contract)
     if history is None:
         return []
@@ -112,7 +112,7 @@ ORDER BY "_source_ts", "_order\""""
 
 
 def _asked(contract: Contract, database: str, instant: str) -> str:
-    """The instant that is asked for. One before the history begins is refused: it cannot be cast."""
+    """The query's part for the given instant. An instant before the history's begin fails: it cannot be cast."""
     given = "coalesce(CAST(\"_given\" AS varchar), 'null')"
     begins = "coalesce(CAST(span.\"begins\" AS varchar), 'the end of a first snapshot')"
     refused = (

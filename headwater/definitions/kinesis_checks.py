@@ -16,18 +16,22 @@ _DAY_HOURS = 24
 
 @dataclass(frozen=True)
 class ExpectedStream:
-    """A stream by its name, the ARN of its key, None for none or AWS's own, how long it keeps records at least, and how
-    long the lake keeps tombstones, which have to outlast them."""
+    """A stream as the environment needs it."""
 
     name: str
     key: str | None
+    """The ARN of its key; None for no key or AWS's own."""
     retention_hours: int
+    """How long the stream must keep records, at least."""
     tombstone_days: int
+    """How long the lake keeps tombstones. They have to outlast the stream's records."""
 
 
 def findings(streams: Mapping[str, ExpectedStream], client: Any) -> list[Finding]:
-    """What is to be said of the streams, which are by contract. ``client`` is boto3's for Kinesis. Raises botocore's
-    ClientError."""
+    """Return the findings about the streams, which are by contract. Raises botocore's ClientError.
+
+    ``client`` is boto3's client of Kinesis.
+    """
     return [finding for contract, expected in streams.items() for finding in _check(contract, expected, client)]
 
 

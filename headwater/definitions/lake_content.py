@@ -17,7 +17,7 @@ class LakeContent:
     """The files of ``database/`` and ``queries/``."""
 
     files: Sequence[SqlFile] = ()
-    """What creates the content of the database that a deployment makes."""
+    """The SQL files of ``database/``, for a database that the deployment makes."""
     queries: Sequence[SavedQuery] = ()
     charts: Charts | None = None
 

@@ -24,7 +24,7 @@ class NamedQuery:
 
 
 def named_queries(contracts: Sequence[Contract], database: str) -> list[NamedQuery]:
-    """The queries for these tables of a Glue database; none where there is no contract."""
+    """The queries for these tables of a Glue database; none if there is no contract."""
     if not contracts:
         return []
     queries = [

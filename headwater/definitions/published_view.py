@@ -22,14 +22,16 @@ _KEPT = ("_source_ts", "_rest", "_unfit")
 
 @dataclass(frozen=True)
 class View:
-    """A view of a Glue database: its SELECT in Athena's SQL, name and lake type of its columns, in order, and what they
-    mean, by name."""
+    """A view of a Glue database."""
 
     name: str
     description: str
     sql: str
+    """The view's SELECT, in Athena's SQL."""
     columns: list[tuple[str, Type]]
+    """Name and lake type of each column, in order."""
     comments: Mapping[str, str]
+    """The meaning of columns, by name."""
 
     def table_input(self, database: str) -> dict[str, Any]:
         """The ``TableInput`` of Glue's API, which CloudFormation takes as it is, for the view in that Glue database.

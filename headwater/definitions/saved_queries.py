@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 _PLACEHOLDER = re.compile(r"\$\{([^}\n]*)\}?")
 _VIEW = "view."
 _TABLE = "table."
-# What Athena takes of a saved query.
+# Athena's limits of a saved query: letters and bytes.
 _MOST_DESCRIPTION = 1024
 _MOST_BYTES = 262_144
 
@@ -32,7 +32,7 @@ class SavedQuery:
     """A query of a lake folder."""
 
     name: str
-    """The name in Athena, behind that of the environment."""
+    """The name in Athena, where the environment's name comes before it."""
     description: str
     text: str
     """Athena's SQL, with placeholders."""
@@ -65,17 +65,31 @@ def _names(contracts: Sequence[Contract], database: str) -> dict[str, str]:
 
 def read_saved_queries(folder: Path, contracts: Sequence[Contract]) -> list[SavedQuery]:
     """The saved queries of a folder, by their names; none if there is no such folder. Raises UserError."""
-    taken = {query.name for query in named_queries(contracts, "")}
-    return [_read(path, contracts, taken) for path in sorted(folder.glob("*.sql"))]
+    own = {query.name for query in named_queries(contracts, "")}
+    queries = [_read(path, contracts, own) for path in sorted(folder.glob("*.sql"))]
+    taken = {_id(name): name for name in own}
+    for query in queries:
+        if other := taken.get(_id(query.name)):
+            raise UserError(
+                f"{folder / query.name}.sql: found the name of the query {other} but for hyphens, expected another "
+                "name. CloudFormation's ids have no hyphens"
+            )
+        taken[_id(query.name)] = query.name
+    return queries
 
 
-def _read(path: Path, contracts: Sequence[Contract], taken: set[str]) -> SavedQuery:
+def _id(name: str) -> str:
+    """What CDK leaves of a query's name in the id of its resource."""
+    return name.replace("-", "")
+
+
+def _read(path: Path, contracts: Sequence[Contract], own: set[str]) -> SavedQuery:
     if _NAME.fullmatch(path.stem) is None:
         raise UserError(
             f"{path}: found this name, expected 1 to 80 lower-case letters, digits and hyphens before .sql: it is the "
             "query's name in Athena"
         )
-    if path.stem in taken:
+    if path.stem in own:
         raise UserError(f"{path}: found the name of a query of Headwater's own, expected another one")
     try:
         script = path.read_text(encoding="utf-8-sig")
@@ -119,4 +133,7 @@ def _refuse_unknown(path: Path, first_line: int, text: str, names: Mapping[str, 
         if found.group(1) not in names or not found.group().endswith("}"):
             line = first_line + text.count("\n", 0, found.start())
             known = ", ".join(f"${{{name}}}" for name in names)
-            raise UserError(f"{path}, line {line}: found {found.group()}, expected one of {known}")
+            raise UserError(
+                f"{path}, line {line}: found {found.group()}, expected one of {known}. If its table has no "
+                "contract any more, then delete the query, too"
+            )

@@ -37,24 +37,28 @@ Query = Callable[[str], Iterable[Sequence[object]]]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a check found. ``contract`` is "" where it concerns all; ``place`` is a table, a column as
-    ``schema.table.column``, a role or ``server``; ``level`` is one of this module's four; ``action`` says what to
-    do."""
+    """One finding of a check."""
 
     contract: str
+    """The contract's table, or "" if the finding concerns all."""
     place: str
+    """A table, a column as ``schema.table.column``, a role, or ``server``."""
     level: str
+    """One of this module's four levels."""
     found: str
     expected: str
     action: str
+    """What to do."""
 
     def __str__(self) -> str:
         return f"{self.place}: found {self.found}, expected {self.expected}; {self.action}"
 
 
 def findings(contracts: Iterable[Contract], role: str, query: Query) -> list[Finding]:
-    """What is to be said of the source tables of the PostgreSQL contracts, problems first. ``role`` is the
-    connector's. Of a server that is too old nothing else is said."""
+    """Return the findings about the source tables of the PostgreSQL contracts, problems first.
+
+    ``role`` is the connector's. If the server is too old, that is the only finding.
+    """
     ((version, measures),) = query(
         "SELECT current_setting('server_version_num'), has_function_privilege('pg_ls_waldir()', 'EXECUTE')"
     )
@@ -65,8 +69,10 @@ def findings(contracts: Iterable[Contract], role: str, query: Query) -> list[Fin
 
 
 def refusals(contracts: Iterable[Contract], role: str, levels: Sequence[str] = PROBLEMS) -> list[str]:
-    """Statements that fail where there are findings of these levels, and name them all: one statement, or several where
-    the Data API would not take it."""
+    """Return statements that fail if there are findings of these levels, and name all of them.
+
+    It is one statement, or several if one would be too long for the Data API.
+    """
     statements: list[str] = []
     batch: list[Contract] = []
     for contract in of_database(contracts, POSTGRESQL):
@@ -102,11 +108,13 @@ $check$"""
 
 
 def findings_query(contracts: Iterable[Contract], role: str, *, measures: bool = False) -> str:
-    """The query, which needs no right but to connect, and for ``measures``, by which it says how large the server's log
-    is, those of ``pg_monitor``. Its columns are the fields of ``Finding``.
+    """Return the query for the findings. Its columns are the fields of ``Finding``.
 
-    A column whose type is a domain is compared by the type below it, and a type of an extension that is a text (citext)
-    counts as text, because Debezium takes them so.
+    It needs only the right to connect. With ``measures`` it also finds the size of the server's log, for which it needs
+    the rights of ``pg_monitor``.
+
+    A column whose type is a domain is compared by the type below it. A text type of an extension (citext) counts as
+    text. Debezium treats both so.
     """
     described = of_database(contracts, POSTGRESQL)
     listed = [
@@ -148,7 +156,7 @@ def _sources(contract: Contract, names: Sequence[str]) -> list[str]:
 
 
 def _expected_columns(contract: Contract) -> tuple[list[str], list[str]]:
-    """The source's columns that a contract names, and the type of each; ``json`` where a path leads into it."""
+    """The source's columns that a contract names, and the type of each; ``json`` if a path leads into it."""
     pairs = sorted(
         {
             (column.path[0], "json" if column.source_type is None else _spelled(SourceType.parse(column.source_type)))

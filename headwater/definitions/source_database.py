@@ -49,8 +49,8 @@ def capture_statements() -> list[str]:
 def created_statements() -> list[str]:
     """The statements that create what a database needs if the deployment makes it. Each can run again.
 
-    They are ``capture_statements``, the event triggers that refuse the loss of captured tables, the record of the files
-    of ``database/``, and the roles of the application and the reader.
+    They are ``capture_statements``, and statements for the event triggers that refuse the loss of captured tables. They
+    also create the record of the files of ``database/``, and the roles of the application and the reader.
 
     None holds a password: ``ALTER ROLE`` sets the roles' passwords afterwards.
     """
@@ -64,8 +64,8 @@ def _of_scripts(names: Iterable[str]) -> list[str]:
 def publication_statements(contracts: Iterable[Contract]) -> list[str]:
     """The statements that publish the contracts' tables and let the connector's role read them.
 
-    Each is to run in a transaction of its own. A query among them answers with what is still to be done: rows of a
-    table's name and a statement for it. Whoever runs them repeats such a query until it has no answer.
+    Each has to run in a transaction of its own. A query among them returns statements that are still to run, as rows of
+    a table's name and its statement. The caller runs these, and repeats the query until it returns none.
     """
     contracts = list(contracts)
     tables = published_tables(contracts)

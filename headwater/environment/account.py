@@ -23,14 +23,14 @@ def refuse_another(environment: Environment, found: str) -> None:
 def refuse_another_lake(environment: Environment, there: Mapping[str, Any], lake: str) -> None:
     """Raise UserError if the account has stacks of this environment that another lake folder has deployed.
 
-    ``there`` has stacks by their names, as CloudFormation describes them. A stack without the tag is of a release
-    before it, and belongs to whoever deploys it next.
+    ``there`` has stacks by their names, as CloudFormation describes them. A release before
+    this tag made a stack without it. Such a stack belongs to the lake that deploys it next.
     """
     for name, stack in there.items():
         tags = {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
         if name.startswith(f"{environment.prefix}-") and tags.get(LAKE_TAG, lake) != lake:
             raise UserError(
-                f"{name}: found the stack of the lake {tags[LAKE_TAG]}, expected one of the lake {lake}, by "
-                f"headwater.yaml. Nothing was changed. Go into the folder of {tags[LAKE_TAG]}, or name this folder's "
-                "environment otherwise"
+                f"{name}: found the stack of the lake {tags[LAKE_TAG]}, expected one of the lake {lake}, which "
+                f"headwater.yaml names. Nothing was changed. Go into the folder of {tags[LAKE_TAG]}, or give this "
+                "folder's environment another name"
             )

@@ -27,12 +27,14 @@ _LISTS = {
 }
 """The list of each field that takes only what AWS offers, whatever the other fields are."""
 RUNTIMES = {"emr.release": "emr_runtimes", "glue.version": "glue_runtimes"}
-"""The table of what the versions of a field bring that run our code."""
+"""By field, the table that says what each of its versions brings for our code."""
 
 
 def rules(environment: Environment) -> Iterator[Rule]:
-    """A rule for each field of which the lists know what AWS offers. What they do not know gives a warning; what they
-    know not to work is refused."""
+    """A rule for each field for which there is a list of AWS's offer.
+
+    An unknown value gives a warning. A value that is known not to work is refused.
+    """
     regions, region = _lists()["regions"]["values"], environment.region
     known = f"{either(regions)}, for which {FILE.name} has the lists"
     yield Rule("region", region in regions, known, only_warns=True)
@@ -82,15 +84,17 @@ def platform(instance_type: str) -> str:
 
 
 def memory_mib(instance_type: str) -> int:
-    """The memory of an instance type of EMR in MiB, or a little less: its families have 2 (c), 4 (m) or 8 (r) GiB per
-    vCPU, and an xlarge has four."""
+    """The memory of an instance type of EMR in MiB, or a little less.
+
+    Families have 2 (c), 4 (m) or 8 (r) GiB per vCPU, and an xlarge has four vCPUs.
+    """
     family, _, size = instance_type.partition(".")
     vcpus = 4 * int(size.removesuffix("xlarge") or 1)
     return {"c": 2, "m": 4, "r": 8}[family[0]] * vcpus * 1024
 
 
 def shortfall(runtimes: str, version: str) -> str | None:
-    """What a version in a table of runtimes lacks that our code needs, in a sentence; None where it lacks nothing."""
+    """What a version in a table of runtimes lacks that our code needs, in a sentence; None if it lacks nothing."""
     for part, brought in _lists()[runtimes]["values"][version].items():
         need = _lists()["needs"]["values"][part]
         if "at_least" in need:
@@ -133,7 +137,7 @@ def _listed(environment: Environment, field: str, name: str) -> Rule:
 
 
 def _why_refused(field: str, name: str, value: str) -> str | None:
-    """Why a value is known not to work; None where nothing speaks against it."""
+    """Why a value is known not to work; None if nothing speaks against it."""
     runtimes = RUNTIMES.get(field)
     if runtimes is not None and value in _lists()[runtimes]["values"]:
         return shortfall(runtimes, value)

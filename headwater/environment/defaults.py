@@ -1,4 +1,4 @@
-"""What a field of an environment is if its file does not say it, and why.
+"""The defaults of an environment's fields, each with its reason.
 
 A default stands beside its field in ``environment.model``. A section that the file leaves out has the defaults of its
 fields, unless the section's own default is null.
@@ -17,12 +17,12 @@ from msgspec import Meta, Struct
 Size = Literal["small", "medium", "large"]
 SIZES: tuple[str, ...] = get_args(Size)
 Document = Mapping[str, Any]
-"""What YAML makes of an environment's file. Its values may be of any type."""
+"""An environment's file as YAML reads it. Its values may be of any type."""
 
 
 @dataclass(frozen=True)
 class Default:
-    """What a field is if the file does not say it."""
+    """The default of a field."""
 
     value: Callable[[Document], Any]
     """Returns the value for a document in which all fields before this one have a value."""
@@ -36,7 +36,7 @@ class Default:
 
 @dataclass(frozen=True)
 class DefaultKind:
-    """Which of its kinds a section has if the file does not say it."""
+    """The default kind of a section that has several."""
 
     kind: str
     reason: str
@@ -52,7 +52,7 @@ class Origin(NamedTuple):
 
     @property
     def note(self) -> str:
-        """What an error says of a value that is not the file's; empty for one that is."""
+        """The words that an error adds for a default; empty for a value of the file."""
         return {"file": "", "default": " (its default)"}.get(self.source, f" (its default for {self.source})")
 
 
@@ -64,12 +64,12 @@ class Field(NamedTuple):
     default: Default | None
     default_kind: DefaultKind | None
     structs: tuple[type[Struct], ...]
-    """What the mapping in this field, or each mapping in its list, may be."""
+    """The Structs that the mapping in this field, or each mapping in its list, may be."""
     is_list: bool
 
     @property
     def is_mandatory(self) -> bool:
-        """Whether the file has to say it, or part of it."""
+        """Whether the file must have the field, or part of it."""
         if self.default is not None:
             return False
         if not self.structs or self.is_list:
@@ -77,7 +77,7 @@ class Field(NamedTuple):
         return any(field.is_mandatory for field in fields(self.struct_of({})).values())
 
     def struct_of(self, value: Document) -> type[Struct]:
-        """What a mapping in this field is: its kind decides, and without one the default kind."""
+        """Return the Struct of a mapping in this field, by the mapping's kind or by the default kind."""
         default = self.default_kind.kind if self.default_kind is not None else None
         for struct in self.structs:
             config = struct.__struct_config__
@@ -102,7 +102,7 @@ def by_size(small: Any, medium: Any, large: Any, reason: str) -> Default:
 
 
 def derived(value: Callable[[Document], Any], text: str, reason: str) -> Default:
-    """A default that other fields decide, which come before it."""
+    """Return a default that depends on fields that come before it."""
     return Default(value, text, reason)
 
 
@@ -153,7 +153,7 @@ def _fill(
     origins: dict[str, Origin],
     above: str,
 ) -> None:
-    """Fill ``target``, a mapping somewhere in ``whole``, from the mapping in the same place of the document."""
+    """Fill ``target``, a mapping within ``whole``, from the document's mapping in the same place."""
     for name, field in fields(struct).items():
         if name in document:
             value, origin = document[name], Origin("file")
@@ -197,7 +197,7 @@ def _field(hint: Any) -> Field:
 
 
 def _types(hint: Any) -> Iterator[Any]:
-    """All classes that a type is made of."""
+    """The classes in a type, such as both of ``A | B``."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         yield from _types(arguments[0])

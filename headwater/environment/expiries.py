@@ -1,4 +1,4 @@
-"""Where a row stays beside the lake after it has gone from it, and until when at most, by an environment's settings."""
+"""Places beside the lake in which an erased row may stay, and for how long, by an environment's settings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from headwater.contract.model import POSTGRESQL, Contract
 from headwater.environment.model import Aurora, CreatedTables, Environment, ExistingTables
 
 OLDER_VERSION_DAYS = 7
-"""How long a versioned bucket keeps what was replaced or deleted: long enough to undo a mistake, no longer, since the
-writers delete files all the time."""
+"""How long a versioned bucket keeps older versions of objects. It is long enough to undo a mistake, and no longer,
+because the writers delete files all the time."""
 _REFRESHES = {"hourly": dt.timedelta(hours=1), "daily": dt.timedelta(days=1)}
 _DYNAMODB_BACKUP_DAYS = 35
 """Point-in-time recovery as the deployment switches it on."""
@@ -20,12 +20,13 @@ _SEGMENT = dt.timedelta(days=7)
 
 @dataclass(frozen=True)
 class Expiry:
-    """A place in which a row may stay: for how long at most after it was written there last, None where Headwater does
-    not know; ``why`` says by which setting, or whom to ask."""
+    """A place in which a row may stay."""
 
     place: str
     keeps: dt.timedelta | None
+    """The longest time that it stays after it was last written there; None if Headwater does not know."""
     why: str
+    """The setting that limits the time, or whom to ask."""
 
     def document(self, now: dt.datetime) -> dict[str, str | None]:
         """For a receipt of that moment."""

@@ -12,7 +12,7 @@ from headwater.yaml_files import refusal
 
 @dataclass(frozen=True)
 class KeyValueNames:
-    """The names of a table and of its stream, and the ARN of the stream's key where somebody else has made it."""
+    """The names of a table and of its stream, and the ARN of the stream's key if somebody else has made it."""
 
     table: str
     stream: str
@@ -20,10 +20,11 @@ class KeyValueNames:
 
 
 def key_value_names(environment: Environment, contracts: Iterable[Contract]) -> dict[str, KeyValueNames]:
-    """The names of each DynamoDB contract's table and stream, by the contract's table: those that the environment says,
-    where they are there, else ``headwater-dev-accounts`` in dev for the source ``headwater-accounts``.
+    """Return the names of each DynamoDB contract's table and stream, by the contract's table.
 
-    Raises UserError where the environment does not name the tables of these contracts, and of no others.
+    The environment names existing tables. A deployment makes others: ``headwater-dev-accounts`` in dev for the source
+    ``headwater-accounts``. Raises UserError if the environment lacks one of these contracts' tables, or names another
+    contract's.
     """
     written = of_database(contracts, DYNAMODB)
     settings = environment.dynamodb.key_value if written else environment.key_value

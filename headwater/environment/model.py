@@ -163,10 +163,15 @@ class Lake(_Part, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            le=LAKE_FORMAT,
             description="The form of commits, positions, requests and landing objects. Raise it once no release has to "
             "read them that knows only the form before; it is never lowered. It has no default that a release may "
             "change.",
+            # ``lake_format`` has the rule.
+            extra={
+                "expected_if_missing": "1 in a new file; for a file of release 0.1.0 or 0.2.0 run `headwater upgrade`, "
+                "or `headwater init FOLDER --from-checkout DIR`"
+            },
+            extra_json_schema={"maximum": LAKE_FORMAT},
         ),
     ]
     query_scan_limit_gib: Annotated[
@@ -951,13 +956,13 @@ class Environment(_Part, frozen=True, kw_only=True):
     ]
 
     def document(self) -> dict[str, Any]:
-        """All fields as a file would have them that leaves none out."""
+        """Return all fields in the form of a file that states each of them."""
         whole: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return whole
 
     @property
     def prefix(self) -> str:
-        """What the names of its stacks and resources are, or begin with."""
+        """The prefix of the names of its stacks and resources. Some have it as their name."""
         return f"headwater-{self.name}"
 
     @property

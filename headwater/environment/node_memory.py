@@ -1,8 +1,9 @@
 """How the memory of EMR's nodes is shared out between the writer, YARN and Trino, so that the sum fits.
 
-EMR gives YARN most of a core node, and Trino's heap comes on top; on the primary node the step's driver runs beside
-Trino's coordinator and a dozen of daemons. Amounts are in MiB. Trino's heap itself cannot be set: jvm.config is not
-configurable (https://docs.aws.amazon.com/emr/latest/ReleaseGuide/Trino-considerations.html). What its queries take can.
+EMR gives YARN most of a core node, and Trino's heap comes on top. On the primary node the step's driver runs beside
+Trino's coordinator and a dozen daemons. Amounts are in MiB. Trino's heap itself cannot be set, because jvm.config is
+not configurable (https://docs.aws.amazon.com/emr/latest/ReleaseGuide/Trino-considerations.html). Its queries' memory
+can be set.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ DRIVER_PROCESS = 1024
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares on a primary node and on core nodes of so many MiB; where the primary node is ``alone``, it does the
-    core nodes' work."""
+    """The shares of the memory of a cluster's nodes."""
 
     primary: int
+    """The memory of the primary node, in MiB."""
     core: int
+    """The memory of each core node, in MiB."""
     alone: bool
+    """Whether there are no core nodes, so that the primary node does their work."""
 
     @property
     def driver_heap(self) -> int:
@@ -61,18 +64,18 @@ class Shares:
 
     @property
     def trino_headroom(self) -> int:
-        """What Trino keeps free of queries in its heap."""
+        """The part of Trino's heap, in MiB, that queries may not use."""
         return self.trino_query // 2
 
     @property
     def primary_sum(self) -> int:
-        """What the primary node needs in all."""
+        """The memory that the primary node needs in all, in MiB."""
         of_core = CORE_DAEMONS + self.yarn if self.alone else 0
         return PRIMARY_SYSTEM + of_core + self.driver_heap + DRIVER_PROCESS + self._trino
 
     @property
     def core_sum(self) -> int:
-        """What a core node needs in all."""
+        """The memory that a core node needs in all, in MiB."""
         return CORE_SYSTEM + self.yarn + self._trino
 
     @property

@@ -1,14 +1,14 @@
 """Which stacks a deployment may protect from deletion.
 
 CDK switches on a stack's termination protection before CloudFormation creates anything in it. CloudFormation refuses
-to delete a protected stack, and Aurora and DynamoDB refuse to delete what is protected. So a protected stack whose
-creation fails can neither be rolled back nor be deleted, and its fixed names refuse the next try. ``headwater deploy``
-therefore creates a stack without protection, and protects it once it is complete.
+to delete a protected stack, and Aurora and DynamoDB refuse to delete protected clusters and tables. So a protected
+stack whose creation fails can neither be rolled back nor be deleted, and its fixed names refuse the next try.
+``headwater deploy`` therefore creates a stack without protection, and protects it once it is complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 UNPROTECTED = "unprotected"
@@ -17,10 +17,11 @@ UNPROTECTED = "unprotected"
 _COMPLETE = ("CREATE_COMPLETE", "UPDATE_", "IMPORT_")
 
 
-def incomplete(cloudformation: Any, stacks: Sequence[str]) -> list[str]:
-    """Those of ``stacks`` whose creation has never succeeded, in the order given. ``cloudformation`` is boto3's client;
-    the method raises what boto3 raises."""
-    there = described_stacks(cloudformation)
+def incomplete(there: Mapping[str, Any], stacks: Sequence[str]) -> list[str]:
+    """Return the names in ``stacks`` of stacks whose creation has never succeeded, in the order given.
+
+    ``there`` is the result of ``described_stacks``.
+    """
     return [name for name in stacks if name not in there or not there[name]["StackStatus"].startswith(_COMPLETE)]
 
 

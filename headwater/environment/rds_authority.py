@@ -21,7 +21,7 @@ def identifier() -> str:
 
 
 def root(region: str) -> str:
-    """The authority's root certificate in a region, as PEM. Raises UserError where the file has none."""
+    """The authority's root certificate in a region, as PEM. Raises UserError if the file has none."""
     roots: dict[str, str] = _document()["roots"]
     if region not in roots:
         raise refusal(

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.contract.model import DYNAMODB, POSTGRESQL
-from headwater.environment import allow_lists, node_memory
+from headwater.environment import allow_lists, lake_format, node_memory
 from headwater.environment.defaults import Origin, complete
 from headwater.environment.model import (
     INTERFACE_ENDPOINTS,
@@ -44,9 +44,11 @@ _OF_MSK_CONNECT = tuple(map(ipaddress.IPv4Network, ("10.99.0.0/16", "172.21.0.0/
 
 
 def read_environment(name: str, folder: Path) -> Environment:
-    """Read ``<folder>/<name>.yaml``, with defaults for what it leaves out. Raises UserError naming file, field, what
-    was found and what was expected. What the lists of AWS's offer do not know is written to standard error, since AWS
-    may offer it by now."""
+    """Read ``<folder>/<name>.yaml``, with defaults for missing fields. Raises UserError naming file, field, found and
+    expected.
+
+    A value that is in no list of AWS's offer is only reported on standard error, because AWS may offer it by now.
+    """
     return read_with_origins(name, folder)[0]
 
 
@@ -57,14 +59,20 @@ def read_with_origins(name: str, folder: Path) -> tuple[Environment, dict[str, O
         expected = f"one of {', '.join(known)}, a file in {folder}" if known else f"a file {name}.yaml in {folder}"
         raise UserError(f"environment: found {name!r}, expected {expected}")
     path = folder / f"{name}.yaml"
-    document, origins = complete(read_yaml(path), Environment, name=name)
-    environment = convert(document, Environment, str(path))
+    return from_document(read_yaml(path), name, str(path))
+
+
+def from_document(document: object, name: str, where: str) -> tuple[Environment, dict[str, Origin]]:
+    """Build an environment from its file's document, and say where each value comes from; ``where`` names the file in
+    errors. Raises as ``read_environment``."""
+    whole, origins = complete(document, Environment, name=name)
+    environment = convert(whole, Environment, where)
     for field, holds, expected, only_warns in _rules(environment, name):
         if holds:
             continue
         value = msgspec.to_builtins(attrgetter(field)(environment))
         found = list(value) if isinstance(value, tuple) else value
-        problem = refusal(str(path), field, found, expected, origins[field].note)
+        problem = refusal(where, field, found, expected, origins[field].note)
         if not only_warns:
             raise problem
         sys.stderr.write(f"warning: {problem}; if AWS offers it, go on\n")
@@ -82,6 +90,7 @@ def _rules(environment: Environment, stem: str) -> Iterator[Rule]:
         yield from _sink_rules(environment.postgresql)
     if environment.describes(DYNAMODB):
         yield from _key_value_rules(environment)
+    yield from lake_format.rules(environment)
     principals = environment.lake.query_principals
     yield Rule("lake.query_principals", len(set(principals)) == len(principals), "different ARNs")
     yield from _retention_rules(environment)
@@ -151,7 +160,7 @@ def _network_rules(network: Network) -> Iterator[Rule]:
 
 
 def _network(text: str) -> ipaddress.IPv4Network | None:
-    """The network of a text, where it is written as templates and comparisons have it: address and length."""
+    """The network of a text, if it is written as templates and comparisons have it: address and length."""
     try:
         network = ipaddress.IPv4Network(text)
     except ValueError:
@@ -200,7 +209,7 @@ def _key_value_rules(environment: Environment) -> Iterator[Rule]:
 
 
 def _of_region(environment: Environment, key: str | None) -> tuple[bool, str]:
-    """Whether a key is of the environment's region, and what is expected."""
+    """Return whether a key is of the environment's region, and the text of the expected key."""
     return key is None or key.split(":")[3] == environment.region, f"a key of {environment.region}"
 
 

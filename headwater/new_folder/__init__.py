@@ -34,7 +34,7 @@ class NewFolder:
     def files(self, commands: Sequence[str]) -> dict[Path, str]:
         """Return the files that every lake folder has, with their texts. Its README shows these ``commands``.
 
-        Raises UserError where the folder's name cannot be in a workflow.
+        Raises UserError if the folder's name cannot be in a workflow.
         """
         root = self.folder.root
         return {

@@ -10,13 +10,15 @@ from pathlib import Path
 from headwater.errors import UserError
 from headwater.paths import ROOT
 
+# A release's tag. The script of a lake folder takes no other.
+_TAG = re.compile(r"v[0-9][0-9a-z.]*")
 _USER_OF_HTTP = re.compile(r"(?<=^http://)[^/@]*@|(?<=^https://)[^/@]*@")
 
 
 def release(clone: Path = ROOT) -> tuple[str, str | None]:
     """Return the release that a clone of Headwater has checked out, and its commit.
 
-    A commit without a release's tag is a release of its own, and the second value None. Raises UserError where the
+    A commit without a release's tag is a release of its own, and the second value None. Raises UserError if the
     folder is no clone by git.
     """
     if _git(clone, "rev-parse", "--show-toplevel") != str(clone.resolve()):
@@ -24,8 +26,9 @@ def release(clone: Path = ROOT) -> tuple[str, str | None]:
     commit = _git(clone, "rev-parse", "--verify", "HEAD")
     if not commit:
         raise UserError(f"{clone}: found no commit, expected one, which names the release")
-    tag = _git(clone, "describe", "--exact-match", "--tags", "--match", "v[0-9]*", "HEAD")
-    return (tag.removeprefix("v"), commit) if tag else (commit, None)
+    tags = _git(clone, "tag", "--points-at", "HEAD").split()
+    releases = [tag.removeprefix("v") for tag in tags if _TAG.fullmatch(tag)]
+    return (releases[-1], commit) if releases else (commit, None)
 
 
 def address(clone: Path = ROOT) -> str:
@@ -41,14 +44,14 @@ def address(clone: Path = ROOT) -> str:
 
 
 def repository_of(folder: Path) -> Path | None:
-    """Return the root of the git repository that a folder is in, or would be in; None where there is none."""
+    """Return the root of the git repository that a folder is in, or would be in; None if there is none."""
     there = next(each for each in (folder, *folder.parents) if each.is_dir())
     root = _git(there, "rev-parse", "--show-toplevel")
     return Path(root) if root else None
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git prints; "" where it fails. Raises UserError where there is no git."""
+    """What git prints; "" if it fails. Raises UserError if there is no git."""
     # Inside a hook of git these variables name another repository.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:

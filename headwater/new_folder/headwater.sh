@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs the release of Headwater that headwater.yaml names, with the arguments given. The first run fetches it from the
 # git repository named there, verifies its commit, and sets it up in a cache, which takes minutes. Later runs need no
-# network. HEADWATER_HOME names another cache than ~/.cache/headwater; a folder in it may be deleted at any time.
+# network. HEADWATER_HOME names another cache than ~/.cache/headwater. A release in it may be deleted, unless a local AWS
+# runs from it.
 set -eu
 
 say() { printf '%s\n' "$*" >&2; }
@@ -61,7 +62,9 @@ refuse_moved() {
 }
 
 refuse_unknown() {
-    [ -n "$1" ] || fail "$settings: release: found $release, expected a release: $repository has no tag $tag"
+    [ -n "$1" ] ||
+        fail "$settings: release: found $release, expected a release: $repository has no tag $tag. Push the tag there, or" \
+            "write another address into \`repository\`."
 }
 
 # Inside a hook of git these variables name the user's repository.
@@ -153,13 +156,9 @@ fetch_verified() {
     : >"$verified"
 }
 
-prepare() {
-    say "Headwater $release is not set up yet: fetching it from $repository into $checkout (once, takes minutes)"
-    needs_git
-    find_python
-    lock
+# Sets up a verified checkout. The caller holds the lock; this releases it.
+set_up() {
     if ! is_ready; then
-        fetch_verified
         rm -f "$ready"
         # That of a Python which is no longer there is made anew.
         [ -x "$checkout/.venv/bin/python" ] || rm -f "$checkout/.venv/stamp"
@@ -169,16 +168,27 @@ prepare() {
     exec 8>&-
 }
 
+prepare() {
+    say "Headwater $release is not set up yet: fetching it from $repository into $checkout (once, takes minutes)"
+    needs_git
+    find_python
+    lock
+    is_ready || fetch_verified
+    set_up
+}
+
 write_commit() {
+    # The copy has the file's mode. Its text replaces the file in one step, so a full disk or a kill leaves the former one.
+    cp -p "$settings" "$settings.new"
     sed '/^commit:/d; /^commit_of:/d' "$settings" >"$settings.new"
     # The last line may lack its end.
     [ -z "$(tail -c 1 "$settings.new")" ] || echo >>"$settings.new"
     if [ -n "$tag" ]; then printf 'commit: %s\ncommit_of: %s\n' "$commit" "$release" >>"$settings.new"; fi
-    cat "$settings.new" >"$settings"
-    rm "$settings.new"
+    mv "$settings.new" "$settings"
 }
 
-# Records the commit of a release whose number a person has changed. While the number is the same, the commit stays.
+# Records the commit of a release whose number a person has changed, and sets it up. While the number is the same, the
+# commit stays. Then the release converts the folder's files, this script among them.
 upgrade() {
     [ $# -eq 0 ] || fail "upgrade: found $*, expected no argument: it reads the release from $settings"
     needs_git
@@ -192,29 +202,30 @@ upgrade() {
         if [ -n "$commit" ] && [ "${commit_of:-$release}" = "$release" ]; then
             [ "$new" = "$commit" ] || refuse_moved "$new"
         fi
-        if [ "$new $release" = "$commit $commit_of" ]; then
-            say "$settings has the commit of release $release already: $commit"
-            return
-        fi
     fi
+    recorded="$commit $commit_of"
     use_commit "$new"
     find_python
     lock
     fetch_verified
-    write_commit
-    if [ -n "$tag" ]; then
-        say "Fetched and verified release $release, and recorded its commit $commit in $settings"
+    if [ -z "$tag" ]; then
+        [ "$recorded" = " " ] || write_commit
+        say "Fetched and verified commit $release. $settings needs no \`commit\` beside it"
+    elif [ "$recorded" = "$commit $release" ]; then
+        say "$settings has the commit of release $release already: $commit"
     else
-        say "Fetched commit $release. $settings needs no \`commit\` beside it"
+        write_commit
+        say "Fetched and verified release $release, and recorded its commit $commit in $settings"
     fi
-    say "Nothing of the release ran. The next command sets it up."
+    is_ready || say "Setting up release $release in $checkout (once, takes minutes)"
+    set_up
 }
 
 secure_home
 if [ "${1:-}" = upgrade ]; then
     shift
     upgrade "$@"
-    exit
+    exec "$checkout/.venv/bin/headwater" upgrade --folder "$folder"
 fi
 
 if [ -z "$tag" ]; then

@@ -28,7 +28,7 @@ _IN_CHANGE = ("CREATING", "RESTARTING", "RESUMING", "UPDATING")
 
 
 def metrics(deployed: Deployed) -> Iterable[Metric]:
-    """What has to be measured."""
+    """The metrics that ``observe`` needs."""
     if not deployed.relational:
         return
     for name in deployed.connector_names:
@@ -38,8 +38,11 @@ def metrics(deployed: Deployed) -> Iterable[Metric]:
 
 
 def observe(deployed: Deployed, measurements: Measurements, database: Part) -> list[Part]:
-    """The source connector, then the sink. What is wrong with the ``database`` may come of the connector, whose tasks
-    are said to run while it tries again and again. Raises what boto3 raises."""
+    """Return the state of the source connector, then the sink's. Raises what boto3 raises.
+
+    A problem of the ``database`` makes the source connector suspect, because MSK Connect says that its tasks run while
+    it fails and retries.
+    """
     listed: dict[str, Mapping[str, str]] = {}
     pages = deployed.client("kafkaconnect").get_paginator("list_connectors")
     for page in pages.paginate(connectorNamePrefix=deployed.prefix):
@@ -56,8 +59,11 @@ def observe(deployed: Deployed, measurements: Measurements, database: Part) -> l
 
 
 def lags(deployed: Deployed, topic: str) -> Mapping[float, float]:
-    """How many records of a topic the sink had yet to store at most, in all partitions, by the epoch seconds at which
-    each minute of the last hour began. Raises what boto3 raises, and UserError."""
+    """Return the sink's lag of a topic: how many records of all partitions it had not stored yet, at most.
+
+    The values are by the epoch seconds at which each minute of the last hour began. Raises what boto3 raises, and
+    UserError.
+    """
     return of_last_hour(deployed.client("cloudwatch"), _lag(deployed, topic), deployed.now())
 
 
@@ -101,7 +107,7 @@ def _connector(
 
 
 def _last_error(deployed: Deployed, log: str, seconds: float) -> str:
-    """The last error of a log. Where that cannot be read, the connector is as bad without."""
+    """The last error of a log, or why the log cannot be read: the connector has a problem either way."""
     try:
         return last_error(deployed, log, seconds, list(_PAGES))
     except (BotoCoreError, ClientError) as error:
@@ -109,7 +115,10 @@ def _last_error(deployed: Deployed, log: str, seconds: float) -> str:
 
 
 def _with_gone_tables(deployed: Deployed, source: Part) -> Part:
-    """The source connector, with the captured tables that it misses, which its database could not be asked for."""
+    """Return the source connector with the captured tables that its log reports as gone.
+
+    This is for a database that could not be reached; otherwise ``database.observe`` reports such tables.
+    """
     try:
         said = list(lines(deployed, "source", Wanted(deployed.now() - _RECENTLY_SECONDS, text=GONE_TABLE)))
     except (BotoCoreError, ClientError):

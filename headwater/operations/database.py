@@ -67,8 +67,10 @@ Query = Callable[[str], str]
 
 
 def through_data_api(deployed: Deployed) -> Query | None:
-    """A query of the database that the deployment has made, as who may read it; None where it has made none, whose own
-    network alone reaches it. It raises what boto3 raises."""
+    """Return what runs a query, as the reader, in the database that the deployment has made.
+
+    Returns None for an existing database, which only its own network reaches. The query raises what boto3 raises.
+    """
     database = deployed.environment.database
     if not isinstance(database, Aurora):
         return None
@@ -99,7 +101,7 @@ def is_empty(query: Query | None, contract: Contract) -> bool:
 
 
 def observe(deployed: Deployed, query: Query | None) -> Part:
-    """Ask the database, where there is a way to. Raises what the query raises."""
+    """Ask the database, if there is a way to. Raises what the query raises."""
     if query is None:
         return Part(NAME, "not asked", unasked=_OWN)
     return judge(
@@ -118,7 +120,7 @@ def _query(contracts: Sequence[Contract]) -> str:
 
 
 def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int, commands: CommandLines) -> Part:
-    """What the answer means, where the tables of ``contracts`` have to be published and ``most_bytes`` of log may be
+    """What the answer means, if the tables of ``contracts`` have to be published and ``most_bytes`` of log may be
     kept."""
     environment = commands.environment
     problems = []
@@ -230,7 +232,7 @@ def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int,
 
 
 def then_read_again(tables: Sequence[str], contracts: Sequence[Contract], commands: CommandLines) -> str:
-    """The command that has the rows of these source tables read again, to stand behind other advice; "" where no
+    """The command that has the rows of these source tables read again, to stand behind other advice; "" if no
     contract names them."""
     lost = [contract.table for contract in contracts if contract.source.table in tables]
     return f", then {commands.resync(*lost)}" if lost else ""

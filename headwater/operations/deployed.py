@@ -1,4 +1,4 @@
-"""Where the parts of a deployed environment are: their names, which the stacks give them, and AWS's clients."""
+"""The parts of a deployed environment: the names that the stacks give them, and AWS's clients for them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Deployed:
 
     @cached_property
     def account(self) -> str:
-        """The account's number. Raises UserError where it is not the environment's."""
+        """The account's number. Raises UserError if it is not the environment's."""
         answer = self.client("sts").get_caller_identity()
         said = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         if said is not None:
@@ -95,19 +95,22 @@ class Deployed:
             ) from None
 
     def now(self) -> float:
-        """The time by AWS's clock, in epoch seconds. It is read off the answer that tells the account, which has whole
-        seconds: AWS's may be a second ahead, and as long as that answer took. Raises as ``account`` does."""
+        """Return the time by AWS's clock, in epoch seconds.
+
+        The clock is estimated by the date of the answer to ``account``, which has whole seconds. AWS's clock may be
+        ahead of the estimate by a second and the time that the answer took. Raises as ``account`` does.
+        """
         _ = self.account
         return time.time() - self._ahead
 
     @cached_property
     def lake(self) -> str:
-        """Where the lake's tables lie, as s3://bucket/prefix."""
+        """The address of the lake's tables, as s3://bucket/prefix."""
         return self._output("lake", "LakeUri")
 
     @cached_property
     def landing(self) -> str:
-        """Where the landing objects lie, as s3://bucket/prefix."""
+        """The address of the landing objects, as s3://bucket/prefix."""
         return self._output("lake", "LandingUri")
 
     @cached_property

@@ -19,7 +19,7 @@ _REPLICATION_AGE = ("AWS/DynamoDB", "AgeOfOldestUnreplicatedRecord")
 
 
 def metrics(deployed: Deployed) -> Iterable[Metric]:
-    """What has to be measured."""
+    """The metrics that ``observe`` needs."""
     return [_age(deployed, contract) for contract in deployed.key_value]
 
 
@@ -81,9 +81,11 @@ def is_empty(deployed: Deployed, contract: Contract) -> bool:
 
 
 def replication_ages(deployed: Deployed, contract: Contract) -> Mapping[float, float]:
-    """How old what DynamoDB had yet to put into a table's stream was at most, in seconds by the epoch seconds at which
-    each minute of the last hour began; empty where it has told nothing of it. Raises what boto3 raises, and
-    UserError."""
+    """Return the age of the oldest change that DynamoDB had yet to put into a table's stream, in seconds.
+
+    The values are by the epoch seconds at which each minute of the last hour began. They are empty if DynamoDB has sent
+    none. Raises what boto3 raises, and UserError.
+    """
     cloudwatch = deployed.client("cloudwatch")
     table = [{"Name": "TableName", "Value": deployed.key_value_names[contract.table].table}]
     # AWS documents no value of the other dimension.

@@ -35,15 +35,17 @@ class Metric:
 
 @dataclass(frozen=True)
 class Measurements:
-    """The values of each metric by the epoch seconds at which their minutes begin, as of ``now``, in epoch seconds. A
-    metric that sent nothing has none. ``unasked`` is why nothing could be asked, and "" where it could."""
+    """The values of an environment's metrics."""
 
     now: float
+    """When they were read, in epoch seconds."""
     values: Mapping[Metric, Mapping[float, float]]
+    """Each metric's values, by the epoch seconds at which their minutes begin. A metric that sent nothing has none."""
     unasked: str = ""
+    """Why the metrics could not be read, or "" if they could."""
 
     def last(self, metric: Metric) -> float | None:
-        """The newest value of the last five minutes; None where there is none."""
+        """The newest value of the last five minutes; None if there is none."""
         values = self.values.get(metric, {})
         newest = max(values, default=0.0)
         return values[newest] if self.now - newest < _NEWEST_SECONDS else None
@@ -53,7 +55,7 @@ class Measurements:
         return max(self.values.get(metric, {}), default=None)
 
     def most(self, metric: Metric, seconds: float) -> float | None:
-        """The greatest value of the last ``seconds``; None where there is none."""
+        """The greatest value of the last ``seconds``; None if there is none."""
         return max(self._since(metric, seconds), default=None)
 
     def total(self, metric: Metric, seconds: float) -> float:
@@ -65,7 +67,7 @@ class Measurements:
 
 
 def measured(cloudwatch: Any, metrics: Iterable[Metric], now: float, seconds: float) -> Measurements:
-    """The last ``seconds`` before ``now``, in epoch seconds. ``cloudwatch`` is boto3's client. Raises UserError where
+    """The last ``seconds`` before ``now``, in epoch seconds. ``cloudwatch`` is boto3's client. Raises UserError if
     CloudWatch gives a metric's values not."""
     listed = list(dict.fromkeys(metrics))
     values: dict[Metric, dict[float, float]] = {}

@@ -17,7 +17,7 @@ from headwater.operations.state import WELL, Alarm, Part, Problem, Runbook, Stat
 
 _AT_ONCE = 16
 _MEASURED_SECONDS = 3600.0
-# What stands in the codes of errors that speak of the part. All others are of who asks, how often, or AWS's own.
+# Texts in the codes of errors about the part. All others are about our rights, our rate, or AWS itself.
 _OF_THE_PART = (
     "BadRequest",
     "DatabaseErrorException",
@@ -31,9 +31,15 @@ _Asked = Future[list[Part]]
 
 
 def observe(deployed: Deployed, query: database.Query | None) -> State:
-    """Ask all parts, and PostgreSQL by ``query``, where there is a way to it. Where one cannot be asked it says why,
-    and the others are asked all the same. Raises UserError where the credentials are of another account, or the
-    environment is not deployed."""
+    """Check all parts of an environment, and return its state.
+
+    A part that cannot be checked says why; the others are checked all the same. Raises UserError if the credentials are
+    of another account, or the environment is not deployed.
+
+    Args:
+        deployed: The environment.
+        query: Runs a query in PostgreSQL; None if there is no way to it.
+    """
     deployed.find()
     now = deployed.now()
     with ThreadPoolExecutor(_AT_ONCE, "state") as pool:
@@ -99,7 +105,7 @@ def _table(
     query: database.Query | None,
 ) -> Part:
     (written_by,), (catalogued,) = writer.result(), catalog.result()
-    # Where it could not be asked, that is told once.
+    # A catalog that could not be read is reported once, not for each table.
     found = catalogued.facts if catalogued.state == WELL else None
     return tables.observe(deployed, measurements, contract, written_by, found, query)
 
@@ -107,16 +113,16 @@ def _table(
 def _ask(name: str, runbook: Runbook, question: Callable[[], Part | Sequence[Part]]) -> list[Part]:
     try:
         answer = question()
-    except Exception as error:  # whatever it is, the other parts are asked all the same
+    except Exception as error:  # whatever it is, the other parts are checked all the same
         if isinstance(error, ClientError) and speaks_of_the_part(error.response["Error"]["Code"]):
-            advice = "see what has become of it; headwater deploy makes what is missing"
+            advice = "look at it in AWS; if it was deleted, headwater deploy makes it again"
             return [Part(name, "does not answer", problems=[Problem(_told(error), advice, runbook)])]
-        return [Part(name, "could not be asked", unasked=_told(error))]
+        return [Part(name, "could not be checked", unasked=_told(error))]
     return [answer] if isinstance(answer, Part) else list(answer)
 
 
 def speaks_of_the_part(code: str) -> bool:
-    """Whether an error of AWS's says that something is wrong with what was asked, and not with the asking."""
+    """Whether an error code of AWS says that the part is wrong, rather than the request, its rights or its rate."""
     return any(text in code for text in _OF_THE_PART)
 
 

@@ -49,25 +49,29 @@ _EVENTS, _REST = "stdout.gz", "stderr.gz"
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a log. ``at`` is in epoch seconds, and None where the log does not say."""
+    """A line of a log."""
 
     at: float | None
+    """When it was written, in epoch seconds; None if the log does not say."""
     text: str
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which lines: those since a moment in epoch seconds; those of ``errors`` alone; those of events of a table; and
-    those that contain a text."""
+    """The lines of a log that are wanted."""
 
     since: float
+    """Only lines since this moment, in epoch seconds."""
     errors: bool = False
+    """Only lines of errors."""
     table: str = ""
+    """Only lines of a table's events."""
     text: str = ""
+    """Only lines that contain this text."""
 
     @property
     def pattern(self) -> str:
-        """A pattern of CloudWatch's by which it leaves out most of what is not wanted."""
+        """A filter pattern with which CloudWatch leaves out most of the other lines."""
         if self.table:
             return f'{{ $.table = "{_plain(self.table)}" }}'
         if self.text:
@@ -122,8 +126,11 @@ def group_path(part: str, environment: str) -> str:
 
 
 def last_error(deployed: Deployed, part: str, seconds: float, foremost: Sequence[str]) -> str:
-    """What the log of a part of the last ``seconds`` tells of an error, in a line: one with one of the ``foremost``
-    texts, or else the newest; "" where there is none. What the newest error is long after is another matter."""
+    """Return an error of the last ``seconds`` from a part's log, in a line; "" if there is none.
+
+    It is an error with one of the ``foremost`` texts, or else the newest. Errors long before the newest do not count,
+    because they have another cause.
+    """
     found = [
         line
         for line in lines(deployed, part, Wanted(deployed.now() - seconds, errors=True))
@@ -144,7 +151,7 @@ def _groups(logs: Any, path: str) -> Sequence[str]:
 
 
 def _of_the_step(deployed: Deployed, wanted: Wanted) -> Iterator[Line]:
-    """The events of the newest step that has logs, and where errors are wanted what else it says, behind them. EMR puts
+    """The events of the newest step that has logs, and if errors are wanted what else it says, behind them. EMR puts
     both into S3 every few minutes, whole; only events have a time."""
     emr, cluster = deployed.client("emr"), deployed.cluster_id
     uri = urlsplit(emr.describe_cluster(ClusterId=cluster)["Cluster"]["LogUri"])
@@ -165,7 +172,7 @@ def _of_the_step(deployed: Deployed, wanted: Wanted) -> Iterator[Line]:
 
 
 def _read(s3: Any, bucket: str, key: str) -> Iterator[str] | None:
-    """The lines of a compressed object, read as they are asked for."""
+    """Stream the lines of a compressed object; None if there is no such object."""
     try:
         body = s3.get_object(Bucket=bucket, Key=key)["Body"]
     except s3.exceptions.NoSuchKey:
@@ -179,7 +186,7 @@ def _plain(text: str) -> str:
 
 
 def _event(line: str) -> Mapping[str, Any]:
-    """The event that a writer tells in a line; empty where it is another line."""
+    """The event that a writer tells in a line; empty if it is another line."""
     if not line.startswith("{"):
         return {}
     try:

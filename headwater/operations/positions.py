@@ -1,4 +1,4 @@
-"""How far the sources are, and whether the lake has come as far: what a comparison waits for while all writes go on."""
+"""Positions of the sources, and tests of whether the lake has reached them; a comparison waits for these tests."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from headwater.operations.database import Query
 from headwater.verify.watch import Reached
 
 Goals = Callable[[], Sequence[OffsetCursor]]
-"""Next offsets by partition. Where a table's cursor has come to any of them, the lake has all that Kafka had at some
-moment; none while they are not known."""
+"""Returns goals: next offsets by partition. If a table's cursor has reached any goal, the lake has everything that
+Kafka had when the goals were taken. The sequence is empty while no goal is known."""
 ByMinute = Callable[[], Mapping[float, float]]
-"""What CloudWatch has of a metric, by the epoch seconds at which each minute began."""
+"""Returns a CloudWatch metric's values, by the epoch seconds at which each minute began."""
 
 SINK_SECONDS = 60.0
-"""Within them the sink stores what Kafka has, where nothing tells of its lag: many times its interval."""
+"""The time within which the sink is trusted to store Kafka's records if no metric says its lag: many times its
+interval."""
 REPLICATION_SECONDS = 30.0
-"""Within them DynamoDB has its changes in Kinesis, where it tells nothing: usually it takes milliseconds."""
+"""The time within which DynamoDB is trusted to have put a change into Kinesis if no metric says its age. It usually
+takes milliseconds."""
 SILENT_SECONDS = 300.0
-"""After them a metric that is not there is not sent, and not just late."""
+"""A metric without a value for so long is not sent. Before that, it may just be late."""
 CLOCK_SECONDS = 5.0
-"""So far at most AWS's clock is ahead of what is known of it."""
+"""The most by which AWS's clock is ahead of our estimate of it."""
 ARRIVAL_SECONDS = 5.0
-"""So far at most Kinesis' times of arrival are from the truth, for which Kinesis gives no guarantee."""
+"""The most by which Kinesis' arrival times are trusted to be wrong. Kinesis guarantees nothing."""
 _MINUTE = 60.0
 # A request costs.
 _ASK_SECONDS = 15.0
@@ -45,9 +47,16 @@ _CALLS_AT_ONCE = 4
 
 
 class LandedPosition:
-    """The position of a PostgreSQL that ``query`` asks, and the lake's behind it. The connector confirms to its slot
-    what Kafka has acknowledged. Once it has confirmed all that was written, ``stored`` gives what the sink has to have
-    stored of it, and ``cursor``, that of the table's last commit, the next offset of each partition."""
+    """Takes a PostgreSQL database's position, for a test of whether the lake has reached it.
+
+    The connector confirms to its slot every change that Kafka has acknowledged. Once it has confirmed the position, the
+    test takes goals for the sink, and waits until the table's last commit has reached one of them.
+
+    Args:
+        query: Runs a query in the database.
+        stored: Returns goals that the sink reaches once it has stored every record that Kafka has by now.
+        cursor: Returns the next offset of each partition after the table's last commit.
+    """
 
     def __init__(self, query: Query, stored: Callable[[], Goals], cursor: Callable[[], Mapping[str, int]]) -> None:
         self._query = query
@@ -55,7 +64,7 @@ class LandedPosition:
         self._cursor = cursor
 
     def __call__(self) -> Reached:
-        """Take the source's position. Raises what the query raises; so does the test, and what asks AWS raises."""
+        """Take the source's position and return the test. Both raise what the query raises; the test also boto3's."""
         written = self._query("SELECT pg_current_wal_insert_lsn()::text")
         confirmed = (
             f"SELECT coalesce(bool_and(confirmed_flush_lsn >= '{written}'), false)::text "
@@ -77,8 +86,13 @@ class LandedPosition:
 
 
 class SinkTime:
-    """What the sink has stored some ``seconds`` after it was in Kafka, where nobody tells how far the sink is. ``ends``
-    gives the next offset of each partition after what has landed."""
+    """Goals for the sink if no metric says its lag: the ends of the landed records some seconds later.
+
+    Args:
+        ends: Returns the next offset of each partition after the landed records.
+        seconds: How long the sink is given.
+        clock: Returns seconds that only grow.
+    """
 
     def __init__(
         self,
@@ -91,7 +105,7 @@ class SinkTime:
         self._clock = clock
 
     def __call__(self) -> Goals:
-        """The goals for what Kafka has now. They raise what ``ends`` raises."""
+        """Return the goals for everything that Kafka has now. They raise what ``ends`` raises."""
         since = self._clock()
         found: list[OffsetCursor] = []
 
@@ -104,15 +118,27 @@ class SinkTime:
 
 
 class SinkLag:
-    """What the sink has to store of a topic, by how many records it lagged behind Kafka (``lags``), in all
-    ``partitions`` together. ``ends`` is as for ``SinkTime``, and ``now`` gives the time by AWS's clock.
+    """Goals for the sink by its lag, the records of a topic that it had yet to store.
 
-    The lag of a minute that began later than all was in Kafka was taken when it was. The sink's place in a partition
-    was no further then than what has landed by now, because it commits only what it has stored; and the partition's
-    log ended no further behind that place than the lag of all partitions. So it ended at ``ends`` and the lag at the
-    latest. With a lag of 0 that is what has landed. With another one, a partition that gets no more records never comes
-    as far: then a later minute without a lag decides. Of a partition of which nothing has landed the place is not
-    known, so that nothing follows of a lag; without one, nothing of it is on its way."""
+    A minute that began after the call has a lag L, in all partitions together. Two facts give an upper bound for the
+    end of a partition's log:
+
+    - The sink commits only offsets that it has stored. So in that minute its offset was at most ``ends``, the next
+      offset after everything that has landed by now.
+    - The log ended at most L records after the sink's offset.
+
+    So the log ended at ``ends`` + L at the latest, and this is the goal. If L is not 0, a partition without new records
+    never reaches it, and a later minute with a lag of 0 decides.
+
+    If nothing of a partition has landed, its offset is not known. Then only a lag of 0 gives a goal, because nothing of
+    the partition is on its way.
+
+    Args:
+        partitions: All partitions of the topic.
+        ends: Returns the next offset of each partition after the landed records.
+        lags: Returns the topic's lag, by minute.
+        now: Returns the time by AWS's clock, in epoch seconds.
+    """
 
     def __init__(
         self,
@@ -127,7 +153,7 @@ class SinkLag:
         self._now = now
 
     def __call__(self) -> Goals:
-        """The goals for what Kafka has now. They raise what ``ends``, ``lags`` and ``now`` raise."""
+        """Return the goals for everything that Kafka has now. They raise what ``ends``, ``lags`` and ``now`` raise."""
         since = self._now() + CLOCK_SECONDS
         next_at = _next_minute(since)
         least = math.inf
@@ -140,7 +166,7 @@ class SinkLag:
                 return found
             next_at = now + _ASK_SECONDS
             lag = min((lag for minute, lag in self._lags().items() if minute >= since), default=math.inf)
-            # With no smaller lag, and what has landed since, a goal would only lie further.
+            # Without a smaller lag, a new goal would only be further away, since more has landed.
             if lag >= least:
                 return found
             ends = self._ends()
@@ -155,24 +181,28 @@ class SinkLag:
 
 
 class UnreadRecords:
-    """When the records arrived that a cursor has not come to yet. It asks each shard for one record, and keeps its
-    place there: after a long silence, Kinesis gives many empty answers before the next record."""
+    """Finds the oldest record of a stream that a cursor has not reached yet.
+
+    It reads one record of each shard and keeps its iterator, because after a long silence Kinesis gives many empty
+    answers before the next record.
+    """
 
     def __init__(self) -> None:
         self._firsts: dict[str, _FirstUnread] = {}
 
     def oldest(self, kinesis: Any, stream: str, cursor: ShardCursor) -> float:
-        """When the oldest of them arrived, in epoch seconds.
+        """Return when the oldest unread record arrived, in epoch seconds.
 
-        It is infinity where there is none, and minus infinity while that is not known. Raises what boto3 raises, and
-        ShardGone where the cursor is of another stream.
+        It is plus infinity if there is none, and minus infinity while nobody knows whether there is one. Raises what
+        boto3 raises, and ShardGone if the cursor is of another stream.
 
         Args:
             kinesis: boto3's client.
             stream: The stream's name.
-            cursor: What was read of its shards. It has to be known before the shards are listed.
+            cursor: The position in each shard. It has to be read before this call lists the shards.
         """
-        # A child of a shard that is not read to its end counts, too.
+        # Children of shards that are not read to their end count as well. A shard whose cursor has moved gets a new
+        # reader; the others go on where they are.
         shards = {f"{stream}/{shard['ShardId']}": shard for shard in list_shards(kinesis, stream)}
         firsts = {}
         for source, shard in shards.items():
@@ -199,11 +229,12 @@ class _FirstUnread:
 
     @property
     def is_end(self) -> bool:
-        """Whether the shard will hold none."""
+        """Whether the shard is closed and has no such record."""
         return self._reader.is_closed and self._arrived is None
 
     def arrived(self) -> float:
-        """When it arrived, as ``UnreadRecords`` says."""
+        """Return when the record arrived, in epoch seconds. It is plus or minus infinity as in
+        ``UnreadRecords.oldest``."""
         reader = self._reader
         for _ in range(_CALLS_AT_ONCE):
             if self._arrived is not None or self.is_end:
@@ -218,11 +249,15 @@ class _FirstUnread:
 
 
 class StreamedPosition:
-    """The time of a DynamoDB table, and the lake's behind it.
+    """Takes the time of a DynamoDB table, for a test of whether the lake has every change until then.
 
-    ``waiting`` gives how old what DynamoDB had yet to put into the stream was at most, in seconds by minute, and
-    ``unread`` when the oldest record arrived that the table's last commit has not come to, as ``UnreadRecords`` says.
-    ``now`` is the time by AWS's clock."""
+    Args:
+        waiting: Returns the age, in seconds by minute, of the oldest change that DynamoDB had yet to put into the
+            stream.
+        unread: Returns when the oldest record arrived that the table's last commit has not reached, as
+            ``UnreadRecords.oldest`` does.
+        now: Returns the time by AWS's clock, in epoch seconds.
+    """
 
     def __init__(self, waiting: ByMinute, unread: Callable[[], float], now: Callable[[], float]) -> None:
         self._waiting = waiting
@@ -230,7 +265,8 @@ class StreamedPosition:
         self._now = now
 
     def __call__(self) -> Reached:
-        """Take the time. Raises what ``now`` raises; the test also what the others raise."""
+        """Take the time and return the test. Raises what ``now`` raises. The test also raises what the other parts
+        raise."""
         taken = self._now() + CLOCK_SECONDS
         next_at = _next_minute(taken)
         streamed_at: float | None = None
@@ -248,14 +284,15 @@ class StreamedPosition:
         return reached
 
     def _streamed_at(self, taken: float, now: float) -> float | None:
-        """When all that was written until a moment was in the stream at the latest; None while that is not known.
+        """Return when every change until ``taken`` was in the stream at the latest; None while that is not known.
 
-        Whenever DynamoDB looks in a minute that begins later, all is in the stream that is older than the age that it
-        tells; it looks once a minute at least. By its documentation such figures may come every five minutes, and
-        nothing there says that one comes where nothing waits. Without one, what waited just before decides, and the
-        usual time is trusted."""
+        In each minute DynamoDB measures the age of its oldest waiting change at least once. Every older change is in
+        the stream by then. Its documentation says that values may come every five minutes, and does not say that one
+        comes if nothing waits. So without a value, the values just before decide, and the usual time is trusted.
+        """
         waiting = self._waiting()
         if any(minute >= taken for minute in waiting):
+            # The first minute whose oldest waiting change is younger than ``taken``.
             streamed = (minute for minute, age in waiting.items() if minute >= taken and minute - age >= taken)
             return min((minute + _MINUTE for minute in streamed), default=None)
         if now - taken < SILENT_SECONDS:

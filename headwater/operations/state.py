@@ -1,4 +1,4 @@
-"""What is said of an environment: its parts, its tables, its alarms, and what to do next."""
+"""The state of an environment: its parts, its tables, its alarms, and what to do next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 WELL, WRONG, UNASKED, UNWRITTEN = "well", "wrong", "not asked", "nothing written yet"
-"""The states of a part: UNASKED if it could not be asked, UNWRITTEN if it is a table without a commit."""
+"""The states of a part: UNASKED if it could not be checked, UNWRITTEN if it is a table without a commit."""
 
 
 Runbook = Literal[
@@ -33,29 +33,34 @@ Runbook = Literal[
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong: what was found, what to do next, and the page that says more."""
+    """Something that is wrong with a part."""
 
     found: str
+    """The fault, in words."""
     next: str
+    """What to do next."""
     runbook: Runbook
+    """The page that says more."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an environment. ``says`` is a line for people, ``facts`` the same for programs, with the units in the
-    names; ``unasked`` is why it could not be asked, and "" where it could. ``unwritten`` is None, unless it is a table
-    without a commit whose source has rows, or may have."""
+    """A part of an environment, and its state."""
 
     name: str
     says: str = ""
+    """The state in a line for people."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """The state for programs, with the units in the names."""
     problems: Sequence[Problem] = ()
     unasked: str = ""
+    """Why the part could not be checked, or "" if it could."""
     unwritten: Problem | None = None
+    """What to do about a table without a commit whose source has rows, or may have; None for any other part."""
 
     @property
     def state(self) -> str:
-        """How it is."""
+        """One of the states above."""
         if self.problems:
             return WRONG
         return UNWRITTEN if self.unwritten else UNASKED if self.unasked else WELL
@@ -63,37 +68,45 @@ class Part:
 
 @dataclass(frozen=True)
 class Alarm:
-    """An alarm that rings: its name without the environment's, since when in epoch seconds, what its text says, and
-    whether it tells the topic that may wake somebody."""
+    """An alarm that rings."""
 
     name: str
+    """Its name without the environment's."""
     since: float
+    """Since when it rings, in epoch seconds."""
     text: str
+    """The first part of its description."""
     urgent: bool
+    """Whether it notifies the topic that may wake somebody."""
     runbook: str
+    """The page that says what to do."""
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of an environment at a moment, in epoch seconds: its parts from the sources to the lake, then its
-    tables. ``alarms_unasked`` is why the alarms could not be asked."""
+    """The state of an environment at a moment."""
 
     environment: str
+    """The environment's name."""
     at: float
+    """The moment, in epoch seconds."""
     parts: Sequence[Part]
+    """The parts, from the sources to the lake."""
     tables: Sequence[Part]
+    """The tables of the lake."""
     alarms: Sequence[Alarm]
+    """The alarms that ring."""
     alarms_unasked: str = ""
+    """Why the alarms could not be read, or "" if they could."""
 
     @property
     def problems(self) -> list[tuple[str, Problem]]:
-        """What is wrong, each with its part's name: the first is nearest to the source, and others may follow from
-        it."""
+        """All problems, each with its part's name. The first is nearest to the source; others may follow from it."""
         return [(part.name, problem) for part in (*self.parts, *self.tables) for problem in part.problems]
 
     @property
     def verdict(self) -> str:
-        """How it is as a whole."""
+        """The state of the environment as a whole."""
         if self.problems or self.alarms:
             return WRONG
         unasked = self.alarms_unasked or any(part.unasked for part in (*self.parts, *self.tables))
@@ -105,7 +118,7 @@ class State:
         return [(table.name, table.unwritten) for table in self.tables if table.unwritten]
 
     def document(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """The state as JSON."""
         return {
             "environment": self.environment,
             "at": self.at,

@@ -32,7 +32,7 @@ _RECENT_SECONDS = 300.0
 
 
 def metrics(deployed: Deployed) -> Iterable[Metric]:
-    """What has to be measured."""
+    """The metrics that ``observe`` needs."""
     for contract in deployed.tables:
         yield _of(deployed, contract, reported.CHANGES, "SampleCount")
         yield _of(deployed, contract, reported.FRESHNESS, "Maximum")
@@ -63,8 +63,16 @@ def observe(
     catalog: Catalog | None,
     query: database.Query | None = None,
 ) -> Part:
-    """A table of the lake, which ``writer`` writes: a step, or a job. ``catalog`` is None where it could not be asked,
-    ``query`` where there is no way to PostgreSQL. Raises what boto3 raises."""
+    """Return the state of a table of the lake. Raises what boto3 raises.
+
+    Args:
+        deployed: The environment.
+        measurements: The values of its metrics.
+        contract: The table's contract.
+        writer: The state of the step or the job that writes the table.
+        catalog: The facts of the catalog; None if it could not be read.
+        query: Runs a query in PostgreSQL; None if there is no way to it.
+    """
     table, environment = contract.table, deployed.environment
     s3, uri = deployed.client("s3"), f"{deployed.lake}/{contract.table}"
     committed = last_commit(s3, uri)
@@ -170,8 +178,8 @@ def _source(deployed: Deployed, contract: Contract, query: database.Query | None
             empty = database.is_empty(query, contract)
         else:
             empty = key_value.is_empty(deployed, contract)
-    except Exception as error:  # whatever it is, the table itself has been asked
-        return None, f"its source, {contract.source.table}, could not be asked for a row: {one_line(str(error))}"
+    except Exception as error:  # whatever it is, the table itself has been checked
+        return None, f"its source, {contract.source.table}, could not be read: {one_line(str(error))}"
     return empty, f"its source, {contract.source.table}, has {'no ' if empty else ''}rows"
 
 
@@ -223,7 +231,7 @@ def _uncatalogued(deployed: Deployed, contract: Contract, uri: str, catalog: Cat
 def _landed(
     deployed: Deployed, contract: Contract, committed: LastCommit | None
 ) -> tuple[list[Problem], Waiting | None]:
-    """What has landed for a table of PostgreSQL and is not committed; a table of DynamoDB has none."""
+    """The landed records of a PostgreSQL table that are not committed yet; a table of DynamoDB has none."""
     if contract.source.database != POSTGRESQL:
         return [], None
     landing = Landing(

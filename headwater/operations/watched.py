@@ -1,4 +1,4 @@
-"""What the comparison that never ends knows of a table: kept in the lake for all to see, and sent to CloudWatch."""
+"""The results of ``headwater verify --watch`` for a table, which it keeps in the lake and sends to CloudWatch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONG_SECONDS = 900.0
 # A round is late after three usual ones, and never before the hour is over.
 _ROUNDS = 3
 _ROUND_SECONDS = 3600.0
-# Rows that change whenever they are tried are many beyond both: a few are always being changed.
+# Undecided rows are a problem only beyond both, because a few rows are always being changed.
 _MANY_ROWS = 10
 _MANY_SHARE = 0.01
 _ERROR_LETTERS = 500
@@ -29,39 +29,47 @@ _ERROR_LETTERS = 500
 
 @dataclass(frozen=True)
 class Watched:
-    """A table as the comparison knows it ``at`` a moment. Moments are in epoch seconds.
+    """The results of the comparison of one table.
 
-    ``ended`` says that somebody has ended the comparison on purpose, by Ctrl-C or because ``--once`` was through: then
-    nobody waits for more. It is not set where a service manager stops it or starts it anew, nor where it crashes: such
-    a comparison is missed once it has said nothing for a quarter of an hour.
-
-    ``round_at`` is when a round over all rows was complete for the last time, None while nothing is known;
-    ``source_rows`` and ``lake_rows`` are that round's, and ``unsettled`` are those of its rows that could not be told.
-    ``missing``, ``extra`` and ``different`` rows differ now, since ``since``: they are not named, because nothing here
-    is forgotten. ``is_former`` says that a former comparison knew all that, and this one nothing yet (``carried``).
-
-    ``started_at`` is when the comparison was started, the first time after one was ended on purpose. ``every`` is how
-    many seconds lie between the ends of two rounds: those that were asked for, or as many as a round takes where these
-    are more. ``behind_seconds`` is how long it has waited for the lake, and ``error``, since ``error_since``, why it
-    does not get on."""
+    Moments are in epoch seconds. Rows that differ are counted but not named, because an erasure does not reach these
+    results.
+    """
 
     table: str
+    """The name of the lake table."""
     at: float
+    """The moment of these results."""
     ended: bool = False
+    """Whether somebody has ended the comparison on purpose: by Ctrl-C, or by ``--once``. Then nobody waits for more.
+    It stays False after a crash or SIGTERM, and the comparison is missed after a quarter of an hour."""
     round_at: float | None = None
+    """When the last round over all rows was complete; None if there was none."""
     source_rows: int = 0
+    """The rows that this round read in the source."""
     lake_rows: int = 0
+    """The rows that this round read in the lake."""
     unsettled: int = 0
+    """The rows of this round that could not be decided."""
     missing: int = 0
+    """The rows that are missing in the lake now."""
     extra: int = 0
+    """The rows of the lake that the source does not have."""
     different: int = 0
+    """The rows whose values differ now."""
     since: float | None = None
+    """Since when rows have differed; None if none do."""
     behind_seconds: float = 0.0
+    """For how long the comparison has waited for the lake."""
     error: str = ""
+    """Why the comparison fails, or "" if it does not."""
     every: float = 0.0
+    """The seconds between the ends of two rounds: as ``--every`` says, or more if a round takes longer."""
     started_at: float | None = None
+    """When the comparison was started, for the first time since one was ended on purpose."""
     error_since: float | None = None
+    """Since when it has failed."""
     is_former: bool = False
+    """Whether the counts come from an earlier run, because this one has none yet (see ``carried``)."""
 
     @property
     def differences(self) -> int:
@@ -75,29 +83,31 @@ class Watched:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the lake has not come as far as its source for long, so that what is suspected is not tried."""
+        """Whether the lake has been behind its source for long, so that no suspected row can be checked."""
         return self.behind_seconds > _LONG_SECONDS
 
     @property
     def fails(self) -> bool:
-        """Whether it has not got on for long."""
+        """Whether the comparison has failed for long."""
         return bool(self.error) and self.error_since is not None and self.at - self.error_since > _LONG_SECONDS
 
     def counts(self) -> str:
-        """The rows that differ, in words."""
+        """The counts of rows that differ, in words."""
         kinds = {"missing": self.missing, "too many": self.extra, "different": self.different}
         return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
 
     def overdue_seconds(self, now: float) -> float:
-        """For how long no round was complete, and 0 where that is as it may be."""
+        """For how many seconds no round has been completed; 0 for a usual time."""
         began = [moment for moment in (self.round_at, self.started_at) if moment is not None]
         seconds = now - max(began) if began else 0.0
         return seconds if seconds > max(_ROUNDS * self.every, _ROUND_SECONDS) else 0.0
 
 
 def carried(former: Watched | None, now: Watched) -> Watched:
-    """What is known of a table: what its comparison knows ``now``, and until its first round is complete what the
-    ``former`` one knew, too. So a start hides nothing that was found before it."""
+    """Return the results ``now`` together with the ``former`` run's, until the first round of this run is complete.
+
+    So a new start hides nothing that was found before it.
+    """
     if former is None or now.round_at is not None:
         return now
     counted = former if former.round_at is not None else now
@@ -112,22 +122,25 @@ def carried(former: Watched | None, now: Watched) -> Watched:
         different=max(former.different, now.different),
         since=_first(former.since, now.since),
         every=max(former.every, now.every),
-        # One that crashes before each first round would be young for ever.
+        # Else the age of a comparison that always crashes in its first round would never grow.
         started_at=now.started_at if former.ended else _first(former.started_at, now.started_at),
         is_former=former.is_known and not now.differences,
     )
 
 
 def write(s3: Any, lake: str, watched: Watched) -> None:
-    """Keep what is known of a table of the lake at ``s3://bucket/prefix``. Raises what boto3 raises."""
+    """Store a table's results in the lake at ``s3://bucket/prefix``. Raises what boto3 raises."""
     bucket, key = _place(lake, watched.table)
     kept = replace(watched, error=_bounded(watched.error))
     s3.put_object(Bucket=bucket, Key=key, Body=json.dumps(asdict(kept), ensure_ascii=False).encode())
 
 
 def read(s3: Any, lake: str, table: str) -> Watched | None:
-    """What is known of a table, and None where it was never compared so. What another release has kept is read as far
-    as this one knows it. Raises UserError where something else lies there, and what boto3 raises."""
+    """Read a table's results; None if it was never compared with ``--watch``.
+
+    Fields that only another release knows are left out. Raises UserError if the file holds something else, and what
+    boto3 raises.
+    """
     bucket, key = _place(lake, table)
     try:
         body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
@@ -137,24 +150,26 @@ def read(s3: Any, lake: str, table: str) -> Watched | None:
         known = msgspec.json.decode(body, type=Watched)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UserError(
-            f"{object_uri(bucket, key)}: found {error}, expected what headwater verify --watch keeps of a table, and "
-            "writes anew"
+            f"{object_uri(bucket, key)}: found {error}, expected a table's results as headwater verify --watch writes "
+            "them"
         ) from None
     return replace(known, table=table, error=_bounded(known.error))
 
 
 def measure(cloudwatch: Any, database: str, watched: Watched) -> None:
-    """Send to CloudWatch, for the environment of the Glue database, how many rows of a table differ, and how many
-    things keep its comparison from learning more. Raises what boto3 raises."""
+    """Send a table's counts to CloudWatch, for the environment of the Glue database.
+
+    The counts are the rows that differ, and the hindrances of the comparison. Raises what boto3 raises.
+    """
     kept_from = (watched.is_behind, watched.fails, watched.overdue_seconds(watched.at) > 0)
     hindrances = 0 if watched.ended else sum(kept_from)
     values = {metrics.HINDRANCES: hindrances}
-    # A former comparison has sent its own. Of a minute's figures the greatest counts, and the first round of this one
-    # may be over within it.
+    # An earlier run's figures are not sent again: CloudWatch counts the greatest of a minute, and the first round of
+    # this run may end within the same minute.
     if watched.is_known and (watched.ended or not watched.is_former):
         values[metrics.DIFFERENCES] = watched.differences
     elif not watched.ended and not hindrances:
-        # A 0 alone would end the alarm of a table of which this comparison knows nothing.
+        # Before the first round, a 0 alone would end the alarm of a table that may still differ.
         return
     _send(cloudwatch, database, [(watched.table, name, value) for name, value in values.items()])
 
@@ -181,17 +196,17 @@ def _send(cloudwatch: Any, database: str, values: Sequence[tuple[str, str, float
 
 
 def observe(s3: Any, lake: str, table: str, now: float, commands: CommandLines) -> tuple[dict[str, Any], list[Problem]]:
-    """The facts of a table's comparison, each None where there is none, and what is wrong. Raises what boto3 raises."""
+    """The facts of a table's comparison, each None if there is none, and its problems. Raises what boto3 raises."""
     try:
         known = read(s3, lake, table)
     except UserError as error:
-        advice = f"{commands.verify('--watch', '--once')} writes it anew"
+        advice = f"{commands.verify('--watch', '--once')} compares the table and writes the file anew"
         return _facts(None), [Problem(str(error), advice, "differs")]
     return _facts(known), [] if known is None else problems(known, now, commands)
 
 
 def problems(watched: Watched, now: float, commands: CommandLines) -> list[Problem]:
-    """What is wrong with the table, or with its comparison, where that was not ended on purpose."""
+    """The problems of the table, and of its comparison unless that was ended on purpose."""
     found = []
     if watched.differences:
         found.append(
@@ -208,8 +223,8 @@ def problems(watched: Watched, now: float, commands: CommandLines) -> list[Probl
     if quiet > _LONG_SECONDS:
         found.append(
             Problem(
-                f"the comparison has said nothing for {quiet:,.0f} s",
-                "start it again where it ran; where nobody wants it any more, "
+                f"the comparison has said nothing for {quiet:,.0f} s, so rows may differ without notice",
+                "start it again where it ran; if nobody wants it any more, "
                 f"{commands.verify('--watch', '--once')} ends it",
                 "differs",
             )
@@ -219,8 +234,8 @@ def problems(watched: Watched, now: float, commands: CommandLines) -> list[Probl
     if watched.error:
         found.append(
             Problem(
-                f"the comparison does not get on: {watched.error}",
-                "mend what it says; it tries again by itself",
+                f"the comparison fails: {watched.error}",
+                "remove the error's cause; the comparison tries again by itself",
                 "differs",
             )
         )
@@ -233,9 +248,9 @@ def _hindrances(watched: Watched, now: float, commands: CommandLines) -> list[Pr
     if watched.is_behind:
         found.append(
             Problem(
-                f"the lake does not come as far as its source was {watched.behind_seconds:,.0f} s ago, and no row that "
-                "is suspected can be told until it does",
-                "see which part before it is behind or stands still",
+                f"the lake does not have what its source had {watched.behind_seconds:,.0f} s ago; until it has, rows "
+                "that seem to differ cannot be checked",
+                "find the first part that is behind or stands still, and mend it; the comparison then goes on",
                 "differs",
             )
         )
@@ -243,7 +258,7 @@ def _hindrances(watched: Watched, now: float, commands: CommandLines) -> list[Pr
         found.append(
             Problem(
                 f"no round over all rows was complete for the last {overdue:,.0f} s",
-                "see its last lines where it runs; where a round takes that long, start it with as long an --every, or "
+                "read its last lines where it runs; if a round takes that long, start it with as long an --every, or "
                 "with more of --share or --read-units",
                 "differs",
             )
@@ -251,9 +266,9 @@ def _hindrances(watched: Watched, now: float, commands: CommandLines) -> list[Pr
     if watched.unsettled > max(_MANY_ROWS, _MANY_SHARE * watched.source_rows):
         found.append(
             Problem(
-                f"{watched.unsettled:,} of {watched.source_rows:,} rows could not be told: they changed whenever they "
-                "were tried, or were too many at once",
-                "wait for the next round; where it stays so, stop what writes them for a while and compare by "
+                f"{watched.unsettled:,} of {watched.source_rows:,} rows could not be checked: they changed during each "
+                "try, or too many seemed to differ at once",
+                "wait for the next round; if these rows remain, stop the writes to them for a while and compare by "
                 f"{commands.verify()}",
                 "differs",
             )

@@ -9,7 +9,7 @@ from headwater.operations.state import Part, Problem
 
 STEP = "EMR step"
 RUNS_SINCE = "runs_since"
-"""The fact since when a step or a run runs, in epoch seconds; None where it does not."""
+"""The fact since when a step or a run runs, in epoch seconds; None if it does not."""
 _RUNNING = "RUNNING"
 _CLUSTER_WORKS = ("RUNNING", "WAITING")
 _CLUSTER_BEGINS = ("STARTING", "BOOTSTRAPPING")

@@ -1,5 +1,4 @@
-"""The files of the product that go to S3, made under ``build/``: plugin zips, the PySpark package, and the Python
-packages that it needs on EMR and Glue."""
+"""The product's files for S3, made under ``build/``: plugin zips, the PySpark package, and its Python packages."""
 
 import hashlib
 import os
@@ -36,7 +35,7 @@ MOMENT = (1980, 1, 1, 0, 0, 0)
 
 
 def build(announce: Announce, build: Path = BUILD) -> None:
-    """Make all assets under ``build``, each only when its inputs have changed. Raises UserError where Maven or pip
+    """Make all assets under ``build``, each only when its inputs have changed. Raises UserError if Maven or pip
     fails, or a jar differs from its lock: then nothing is packed."""
     with claim(build / "assets", "another run", wait=True), one_by_one() as maven, one_by_one() as pip:
         # One Maven at a time: until its version 3.9, two may spoil each other's files in its local repository.
@@ -92,7 +91,7 @@ def connect_sources() -> list[Path]:
 
 
 def pack_plugins(build: Path = BUILD) -> None:
-    """Zip each plugin, with the NOTICE that names its licences. Raises UserError where a jar is not as locked: nothing
+    """Zip each plugin, with the NOTICE that names its licences. Raises UserError if a jar is not as locked: nothing
     is zipped then."""
     jars.verify(jars.PLUGINS, build)
     for place in jars.PLUGINS.values():

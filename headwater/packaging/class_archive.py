@@ -1,7 +1,8 @@
 """An archive of the classes of Spark's programs on this machine, from which they start with about half the work (class
 data sharing: https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html).
 
-A program takes it whose class path begins with ``class_path``, and does without it, silently, where anything differs.
+A program uses the archive if its class path begins with ``class_path``. If anything differs, Java starts without the
+archive, and reports nothing.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from headwater.console import Announce, one_line, say
 from headwater.errors import UserError
 from headwater.packaging import jars, jdk, stamps
 from headwater.packaging.unfinished import unfinished
-from headwater.paths import BUILD
+from headwater.paths import BUILD, SETUP
 
 _USES = Path(__file__).with_name("used_classes.py")
 
 
 def spark_home() -> Path:
-    """The folder of the Spark that is installed with PySpark. Raises ``UserError`` where there is none."""
+    """The folder of the Spark that is installed with PySpark. Raises ``UserError`` if there is none."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise UserError("The package pyspark is not installed: run `make setup`")
+        raise UserError(f"The package pyspark is not installed: run `{SETUP}`")
     return Path(spec.origin).parent
 
 
@@ -38,7 +39,7 @@ def class_path(build: Path = BUILD) -> list[Path]:
 
 
 def flags(build: Path = BUILD) -> list[str]:
-    """The flags by which Java takes the archive, where it was made."""
+    """The flags by which Java takes the archive, if it was made."""
     archive = _archive(build)
     return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
@@ -71,7 +72,7 @@ def _archive(build: Path) -> Path:
 
 
 def _inputs(build: Path) -> str:
-    """What Java compares before it takes an archive, and what is in it."""
+    """Everything that decides an archive: Java's version, the class path as Java compares it, and the classes' use."""
     version = subprocess.run([jdk.java(), "-version"], capture_output=True, text=True, check=False).stderr
     found = ((path.name, path.stat()) for path in class_path(build))
     listed = "".join(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in found)

@@ -1,5 +1,8 @@
-"""The jars under ``build/``, those of the plugins among them: Maven resolves them from two poms, and a lock of their
-SHA-256 verifies them. The jars that are built from this repository's sources are in no lock."""
+"""The jars under ``build/``, including the plugins' jars.
+
+Maven resolves them from two poms, and a lock of their SHA-256 verifies them. The jars that are built from this
+repository's sources are in no lock.
+"""
 
 import hashlib
 import os
@@ -48,7 +51,7 @@ LOCK = ASSETS_JARS / "jars.lock"
 # The jar that EMR and Glue get.
 HUDI = "hudi-spark3.5-bundle_2.12-1.1.1.jar"
 RENEW = "If the change is meant, renew the lock with `headwater dev jars lock` and review the difference."
-FETCH = "Fetch it with `make assets`."
+FETCH = "Fetch it with `headwater dev assets`."
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,8 @@ def locked(name: str, lock: Path = LOCK) -> list[Jar]:
 
 
 def problems(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path = LOCK, root: Path = ROOT) -> list[str]:
-    """What is wrong with the jars of some sets, one sentence per file; empty when all are as locked. ``root`` is the
-    checkout whose poms the lock has to fit."""
+    """Return a sentence for each file of some sets that differs from the lock. ``root`` is the checkout whose poms the
+    lock has to fit."""
     sets = tuple(sets)
     poms = {jar.path: jar.sha256 for jar in read_lock(lock) if not jar.coordinates}
     sentences = [
@@ -123,7 +126,7 @@ def problems(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path 
         }
         sentences += [f"{folder / path} is missing. {FETCH}" for path in sorted(expected.keys() - present)]
         sentences += [
-            f"{folder / path} is not in {lock}. Delete it, or fetch with `make assets`."
+            f"{folder / path} is not in {lock}. Delete it, or fetch with `headwater dev assets`."
             for path in sorted(present - expected.keys())
         ]
         for path in sorted(expected.keys() & present):
@@ -146,7 +149,7 @@ def verify(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path = 
 
 def resolve(name: str, build: Path = BUILD) -> Path:
     """Have Maven resolve one set and replace the set's folder under ``build``, which is returned. Raises UserError with
-    the end of Maven's log where it fails."""
+    the end of Maven's log if it fails."""
     folder = build / _FOLDERS[name]
     with unfinished(name, build) as temporary:
         _dependencies(name, build, "copy-dependencies", f"-DoutputDirectory={temporary}/jars")
@@ -167,7 +170,7 @@ def _pom(name: str) -> Path:
 
 def maven(arguments: list[str], log: Path) -> None:
     """Run Maven with its output in a log. ``.mvn/maven.config`` has the options of every Maven that is run in this
-    checkout. Raises UserError where Maven is missing or fails, with the log's end."""
+    checkout. Raises UserError if Maven is missing or fails, with the log's end."""
     program = shutil.which("mvn")
     if program is None:
         raise UserError("Maven's `mvn` is not on the PATH: install it (Debian and Ubuntu: apt-get install maven)")
@@ -186,8 +189,8 @@ def maven(arguments: list[str], log: Path) -> None:
 
 
 def fetch(announce: Announce, build: Path = BUILD, sets: Iterable[str] = tuple(SETS)) -> None:
-    """Resolve those of the sets that are not as locked, each announced. Raises UserError where Maven fails, or a jar
-    that it brings is not as locked."""
+    """Fetch each set of jars that differs from the lock, and announce it. Raises UserError if Maven fails, or if it
+    brings a jar that differs from the lock."""
     for name in sets:
         if problems([name], build):
             with announce(f"Fetching the jars of {name} into build/{_FOLDERS[name]}"):

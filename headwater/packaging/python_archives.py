@@ -34,8 +34,8 @@ def path(platform: str, build: Path = BUILD) -> Path:
 
 
 def build_archives(announce: Announce, build: Path = BUILD) -> None:
-    """Fetch the wheels of each platform and make its archive from them, where the lock, the launcher or the result has
-    changed. Raises UserError where pip fails."""
+    """Fetch the wheels of each platform and make its archive from them, if the lock, the launcher or the result has
+    changed. Raises UserError if pip fails."""
     requirements = wheels.locked(PACKAGES)
     for platform in wheels.PLATFORMS:
         fetched, archive = wheels.folder(platform, build), path(platform, build)
@@ -58,8 +58,8 @@ def build_archives(announce: Announce, build: Path = BUILD) -> None:
 
 
 def unpack(platform: str, build: Path = BUILD) -> Path:
-    """Unpack a platform's archive beside it, as EMR's nodes do, and return the launcher. A current one stays. Several
-    processes may do so at once."""
+    """Unpack a platform's archive beside it, as EMR's nodes do, and return the launcher. An up-to-date folder
+    stays as it is. Several processes may do so at once."""
     archive = path(platform, build)
     folder, stamp = archive.parent / platform, build / "stamps" / f"python-{platform}-unpacked"
     inputs = (build / "stamps" / f"python-{platform}").read_text()

@@ -23,8 +23,9 @@ LICENCES = Path(__file__).with_name("licences.yaml")
 
 
 def render(releases: Iterable[Release], shaded: Mapping[Release, Sequence[str]]) -> str:
-    """The document of Headwater and these releases, each with those that it has taken in, by their coordinates. The
-    same releases give the same bytes. Raises UserError where ``licences.yaml`` does not name a release's licence."""
+    """Return the CycloneDX document of Headwater and these releases. ``shaded`` has the coordinates of the releases
+    that are packed into another one. The same releases give the same bytes. Raises UserError if ``licences.yaml`` does
+    not name a release's licence."""
     licences = yaml.safe_load(LICENCES.read_text(encoding="utf-8"))
     components = [_component(release, licences, shaded.get(release, ())) for release in releases]
     own = Component(

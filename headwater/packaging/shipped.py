@@ -18,8 +18,9 @@ from typing import Any
 from headwater import git_files
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
+from headwater.lake_folder import LakeFolder
 from headwater.packaging import artifacts, jars, python_archives, wheels
-from headwater.paths import BUILD, ROOT
+from headwater.paths import BUILD, ROOT, SETUP
 
 _CDK = "aws-cdk-lib"
 # What CDK calls the assets that the app itself writes, beside the templates: SQL for the database.
@@ -55,7 +56,7 @@ Origin = Release | str
 
 
 def releases(build: Path = BUILD) -> list[Release]:
-    """All releases that ship, in a stable order. Raises UserError where a wheel is missing or not as locked."""
+    """All releases that ship, in a stable order. Raises UserError if a wheel is missing or not as locked."""
     return sorted({*_jars(), *_wheels(build), _cdk()})
 
 
@@ -95,14 +96,15 @@ def _wheels(build: Path) -> dict[Release, Path]:
         kept = sorted(folder.glob("*.whl"))
         if len(kept) != len(python_archives.PACKAGES):
             raise UserError(
-                f"{folder}: found {len(kept)} wheels, expected {len(python_archives.PACKAGES)}: run `make assets`"
+                f"{folder}: found {len(kept)} wheels, expected {len(python_archives.PACKAGES)}: run `headwater dev "
+                "assets`"
             )
         for path in kept:
             digest = jars.sha256(path)
             if digest not in hashes:
                 raise UserError(
                     f"{path}: found the SHA-256 {digest}, expected one of {wheels.REQUIREMENTS.name}: delete the file, "
-                    "then run `make assets`"
+                    "then run `headwater dev assets`"
                 )
             name, version = path.name.split("-")[:2]
             found[Release("pypi", "", name.replace("_", "-"), version, path.name, digest)] = path
@@ -112,7 +114,7 @@ def _wheels(build: Path) -> dict[Release, Path]:
 def _cdk() -> Release:
     locked, version = wheels.locked([_CDK]), metadata.version(_CDK)
     if not locked.startswith(f"{_CDK}=={version} "):
-        raise UserError(f"found {_CDK} {version}, expected that of {wheels.REQUIREMENTS}: run `make setup`")
+        raise UserError(f"found {_CDK} {version}, expected that of {wheels.REQUIREMENTS}: run `{SETUP}`")
     if _CDK_WHEEL not in _hashes(locked):
         raise UserError(
             f"headwater/packaging/shipped.py: found _CDK_WHEEL {_CDK_WHEEL}, expected the SHA-256 of the wheel of "
@@ -125,18 +127,43 @@ def _hashes(locked: str) -> list[str]:
     return re.findall(r"sha256:([0-9a-f]{64})", locked)
 
 
-def unexplained(assembly: Path, contracts: Path, build: Path = BUILD) -> list[str]:
-    """One sentence per file of a synthesized folder that would reach AWS and has no origin, and per Lambda function
-    whose code is no such file. Raises UserError where readers of an archive would not agree on what is in it."""
-    return [
-        f"{name} would be uploaded, but no lock has its SHA-256, and git knows no source of it. If it is a contract, "
-        "`git add` its file; if it is Headwater's, lock it or add its origin to headwater/packaging/shipped.py"
-        for name, origin in trace(assembly, origins(contracts, build))
+def unexplained(assembly: Path, folder: LakeFolder, build: Path = BUILD) -> list[str]:
+    """Return a sentence for each finding in a synthesized folder of the lake folder ``folder``.
+
+    A finding is an upload without an origin, or a Lambda function whose code is no upload. Contracts that git does not
+    track are one finding; each deployed SQL file that git does not track is another. Raises UserError if readers of an
+    archive would disagree on its content.
+    """
+    untracked = _of_contracts(folder.contracts, tracked=False)
+    found = trace(assembly, {**origins(folder.contracts, build), **untracked})
+    sentences = [
+        f"{name} would be uploaded, but no lock has its SHA-256, and git knows no source of it. If it is Headwater's, "
+        "lock it in a clone of Headwater, or add its origin to headwater/packaging/shipped.py there"
+        for name, origin in found
         if origin is None
-    ] + [
+    ]
+    if files := sorted({str(origin) for _, origin in found if origin in untracked.values()}):
+        sentences.append(
+            f"{', '.join(files)}: found contracts that git does not track, expected tracked ones, so that a commit "
+            f"says what was deployed: git add {folder.contracts}"
+        )
+    sentences += [
+        f"{name} would be deployed, but git does not track it: `git add` it, or take it out of the folder"
+        for name in _untracked_files(assembly, folder)
+    ]
+    return sentences + [
         f"{name}: found the code {code}, expected a file that `cdk deploy` uploads"
         for name, code in strange_code(assembly)
     ]
+
+
+def _untracked_files(assembly: Path, folder: LakeFolder) -> list[str]:
+    """The deployed files of ``database/``, and all files of ``queries/``, that git does not track."""
+    ours = _tracked(folder.root)
+    documents = [json.loads(path.read_text()) for path in _statements(assembly)]
+    deployed = [folder.database / file["name"] for document in documents for file in document.get("files", ())]
+    queries = [path for path in sorted(folder.queries.glob("*")) if path.suffix in (".sql", ".yaml")]
+    return [str(path.relative_to(folder.root)) for path in [*deployed, *queries] if not ours(path)]
 
 
 def trace(assembly: Path, known: Mapping[str, Origin]) -> list[tuple[str, Origin | None]]:
@@ -158,8 +185,10 @@ def trace(assembly: Path, known: Mapping[str, Origin]) -> list[tuple[str, Origin
 
 
 def strange_code(assembly: Path) -> list[tuple[str, dict[str, Any]]]:
-    """The Lambda functions and layers of a synthesized folder whose code is no file that ``cdk deploy`` uploads: of
-    each a name, and what stands in the place of such a file."""
+    """Return the Lambda functions and layers whose code is no file that ``cdk deploy`` uploads.
+
+    Each has its name and the property that stands in place of such a file.
+    """
     places = _places(assembly)
     return [(name, code) for name, code in _codes(assembly) if code not in places]
 
@@ -171,7 +200,7 @@ def _manifests(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _places(assembly: Path) -> list[dict[str, str]]:
-    """Where ``cdk deploy`` uploads files to, as the code of a Lambda function would name it."""
+    """The addresses to which ``cdk deploy`` uploads files, as the code of a Lambda function would name them."""
     files = [file for _, document in _manifests(assembly) for file in document["files"].values()]
     places = [place for file in files for place in file["destinations"].values()]
     return [{"S3Bucket": place["bucketName"], "S3Key": place["objectKey"]} for place in places]
@@ -205,7 +234,7 @@ def _is_archive(name: str, content: bytes) -> bool:
 
 
 def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
-    """The files of an archive. Raises UserError where two have one name, of which readers take either."""
+    """The files of an archive. Raises UserError if two have the same name, because readers may take either."""
     names = set()
     for member, unpacked in (_unzipped if name.endswith((".zip", ".whl")) else _untarred)(name, content):
         if member in names:
@@ -241,7 +270,7 @@ def origins(contracts: Path, build: Path = BUILD) -> dict[str, Origin]:
         known.update({_digest(content): release for _, content in _unpacked(path.name, path.read_bytes())})
     known.update(dict.fromkeys(_of_cdk(), _cdk()))
     known.update(_of_checkout(build))
-    known.update(_of_contracts(contracts))
+    known.update(_of_contracts(contracts, tracked=True))
     return known
 
 
@@ -251,7 +280,7 @@ def _of_cdk() -> Iterator[str]:
     (archive,) = (file for file in metadata.files(_CDK) or () if file.name.endswith(".jsii.tgz"))
     content = archive.read_binary()
     if archive.hash is None or archive.hash.value != _record_hash(content):
-        raise UserError(f"{archive.locate()} was altered: delete .venv, then run `make setup`")
+        raise UserError(f"{archive.locate()} was altered: delete {ROOT / '.venv'}, then run `{SETUP}`")
     for name, unpacked in _unpacked(f"{_CDK}.tar.gz", content):
         if "/custom-resource-handlers/" in name or "/runtime/" in name:
             yield _digest(unpacked)
@@ -263,8 +292,10 @@ def _record_hash(content: bytes) -> str:
 
 
 def _of_checkout(build: Path) -> Iterator[tuple[str, str]]:
-    """What ships of this repository: files as they are, and what is made from them. In a clone, a file that git does
-    not track is not of this repository."""
+    """The digests and names of this repository's files that ship, and of files that are made from them.
+
+    In a clone, only files that git tracks count.
+    """
     ours = _tracked(ROOT)
 
     globs = [*_SOURCES, *(f"headwater/{name}" for name in artifacts.LAKE_PACKAGE)]
@@ -278,13 +309,14 @@ def _of_checkout(build: Path) -> Iterator[tuple[str, str]]:
         yield jars.sha256(artifacts.lake_jar(build)), "lake_jvm/"
 
 
-def _of_contracts(folder: Path) -> dict[str, Origin]:
-    """What ships of a lake folder's contracts. In a clone, a file that git does not track is not of the lake."""
+def _of_contracts(folder: Path, *, tracked: bool) -> dict[str, Origin]:
+    """What ships of a lake folder's contracts: of those that git tracks, or of the others. Outside of a clone, all
+    count as tracked."""
     ours = _tracked(folder)
     return {
         _digest(contract.to_json().encode()): f"contracts/{contract.table}.yaml"
         for contract in read_contracts(folder)
-        if ours(folder / f"{contract.table}.yaml")
+        if ours(folder / f"{contract.table}.yaml") == tracked
     }
 
 
@@ -298,13 +330,18 @@ def _tracked(folder: Path) -> Callable[..., bool]:
 
 def _written(assembly: Path) -> dict[str, Origin]:
     """What the app has written into a synthesized folder: templates, and the database's statements."""
-    statements = [
+    written = [*_template_files(assembly), *_statements(assembly)]
+    return {jars.sha256(file): "stacks/" for file in written if file.is_file()}
+
+
+def _statements(assembly: Path) -> list[Path]:
+    """The documents of the database's statements, which the app has written into a synthesized folder."""
+    return [
         assembly / asset["source"]["path"]
         for _, document in _manifests(assembly)
         for asset in document["files"].values()
         if asset.get("displayName") == _STATEMENTS
     ]
-    return {jars.sha256(file): "stacks/" for file in [*_template_files(assembly), *statements] if file.is_file()}
 
 
 def _template_files(assembly: Path) -> list[Path]:

@@ -23,14 +23,12 @@ def folder(platform: str, build: Path = BUILD) -> Path:
 
 def locked(names: Sequence[str], requirements: Path = REQUIREMENTS) -> str:
     """The lines of these packages in the lock: name, version, and one hash per file of that version. Raises UserError
-    where the lock lacks a package."""
+    if the lock lacks a package."""
     text, lines = requirements.read_text(), []
     for name in names:
         found = re.search(rf"^{name}==(\S+).*(?:\n +--hash=.*)+\n", text, re.MULTILINE)
         if found is None:
-            raise UserError(
-                f"{requirements}: found no {name}, expected its version and hashes: restore it, or `make lock`"
-            )
+            raise UserError(f"{requirements}: found no {name}, expected its version and hashes: restore it")
         lines.append(found[0])
     return "".join(lines)
 
@@ -41,8 +39,10 @@ def tags(platform: str) -> list[str]:
 
 
 def download(requirements: str, platform: str, folder: Path) -> None:
-    """Fetch the wheels of locked lines into a folder. Raises UserError where pip fails: on another file than the
-    lock's, on a package that needs one that is not among the lines, and where there is no wheel for the platform."""
+    """Fetch the wheels of locked lines into a folder. Raises UserError if pip fails.
+
+    It fails if a file is not the lock's, a package needs one outside the lines, or there is no wheel for the platform.
+    """
     folder.mkdir(parents=True)
     listed = folder / "requirements.txt"
     listed.write_text(requirements)

@@ -15,8 +15,8 @@ Key = Mapping[str, tuple[str, str]]
 
 
 def spelled(conn: psycopg.Connection, key: Key) -> list[str]:
-    """The values of a key as PostgreSQL writes them into a change, whatever way a person writes them: ``character(n)``
-    with its padding. Raises UserError, which does not repeat them."""
+    """Return the values of a key as PostgreSQL writes them into a change, such as ``character(n)`` with its padding.
+    Raises UserError, whose message does not show the values."""
     expected = ", ".join(f"{name} {type_}" for name, (type_, _) in key.items())
     found = []
     for type_, text in key.values():
@@ -32,12 +32,12 @@ def spelled(conn: psycopg.Connection, key: Key) -> list[str]:
 
 
 def absent_until(conn: psycopg.Connection, table: str, key: Key) -> int | None:
-    """The position of the log (LSN) below which all changes are of a row that a table has had and has not now; None
-    where it has the row.
+    """Return a position of the log (LSN) after all changes of a row that the table no longer has; None if it has it.
 
-    Before and behind that position a transaction of our own is committed, in a published table: the first one so that
-    all is written that could be seen before, the second one so that whatever is committed afterwards has an order above
-    the position. Another row of the same key is another one. Raises UserError."""
+    A later row with the same key counts as another row. The function commits a transaction of its own, in a published
+    table, before and after it reads the position. With the first, every change that was visible before is in the log.
+    With the second, every later commit has an order above the position. Raises UserError.
+    """
     try:
         if single_value(conn, "SELECT pg_is_in_recovery()"):
             raise UserError("PostgreSQL: found a replica, expected the server that is written to: it may be behind")
@@ -46,12 +46,12 @@ def absent_until(conn: psycopg.Connection, table: str, key: Key) -> int | None:
         _beat(conn)
         position = int(str(single_value(conn, "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")))
         _beat(conn)
-        # It may have come back before our own transaction.
+        # The row may have come back before the second transaction.
         return None if _is_there(conn, table, key) else position
     except psycopg.Error as error:
         raise UserError(
-            f"PostgreSQL: {table} cannot be asked for the row: {server_message(error)}. The user must be one who may "
-            "read the table and update capture.heartbeat."
+            f"PostgreSQL: looking for the row in {table} failed: {server_message(error)}. Use a user that may read the "
+            "table and update capture.heartbeat."
         ) from None
 
 

@@ -89,11 +89,16 @@ def create(
     ``Gradual`` does, over an autocommit connection.
 
     ``passwords`` holds a password for each of ``ROLES``; a role that exists gets the new one. ``files`` come
-    from the lake folder; each statement of them runs once. ``patience`` and ``tell`` are those of ``Gradual``.
+    from the lake folder; each statement of them runs once. ``patience`` and ``tell`` are passed to ``Gradual``.
 
-    Raises UserError where a password is missing, a file cannot run or was changed after it ran, a contract names a
-    table that does not exist, a generated column, or a table that cannot be captured as the contract says, the server's
-    ``wal_level`` is not ``logical``, the connected role lacks a right, or others' locks stay in the way.
+    Raises UserError if one of these holds:
+
+    - A password is missing.
+    - A file cannot run, or was changed after it ran.
+    - A contract names a table that does not exist or cannot be captured as it says, or a generated column.
+    - The server's ``wal_level`` is not ``logical``.
+    - The connected role lacks a right.
+    - Other transactions keep a lock.
     """
     gradual = Gradual(conn, patience, tell)
     wanted = {role: passwords.get(role, "") for role in ROLES}
@@ -117,12 +122,15 @@ def prepare(
     patience: float = PATIENCE_SECONDS,
     tell: Tell = silent,
 ) -> None:
-    """Have the contracts' tables of a database captured that has content of its own: the schema ``capture``, the
-    publication and the connector's role, which gets the password. The tables get the replica identity that their
-    contracts want; the one they had is kept for ``release``. ``patience`` and ``tell`` are those of ``Gradual``.
+    """Prepare a database that has content of its own, so that the contracts' tables are captured.
 
-    Wherever it ends, the application goes on, and a second run finishes. Raises UserError as ``create`` does, and where
-    it is no such database."""
+    It gets the schema ``capture``, the publication, and the connector's role with the password. The tables get the
+    replica identity that their contracts want; the earlier one is kept for ``release``. ``patience`` and ``tell`` are
+    passed to ``Gradual``.
+
+    After a failure the application goes on, and a second run finishes. Raises UserError as ``create`` does, and if a
+    deployment has made the database.
+    """
     contracts = list(contracts)
     _require_own(conn)
     refuse_another(conn, conn.info.dbname)
@@ -137,7 +145,7 @@ def _together(statements: Iterable[str]) -> str:
 
 
 def refuse_another(conn: psycopg.Connection, database: str) -> None:
-    """Raise UserError where another database of the server than this one is captured, over a connection to any."""
+    """Raise UserError if another database of the server than this one is captured, over a connection to any."""
     elsewhere = conn.execute(_CAPTURED_ELSEWHERE, (CDC_ROLE, database)).fetchone()
     if elsewhere is not None:
         raise UserError(
@@ -147,7 +155,7 @@ def refuse_another(conn: psycopg.Connection, database: str) -> None:
 
 
 def _require_own(conn: psycopg.Connection) -> None:
-    """Raise UserError for a database that ``create`` made, which has more to lose, and where ``capture`` is another
+    """Raise UserError for a database that ``create`` made, which has more to lose, and if ``capture`` is another
     application's."""
     if is_created(conn):
         raise UserError(
@@ -221,15 +229,15 @@ class Status:
     files: dict[str, str]
     """When each file of ``database/`` ran, or how many of its statements have run."""
     published: list[str] | None
-    """The tables of the publication; None where there is no publication."""
+    """The tables of the publication; None if there is no publication."""
     slot: SlotStatus | None
     """None until a connector has run for the first time."""
     missing_roles: list[str]
-    """Those of ``ROLES`` that the server does not have."""
+    """The names in ``ROLES`` that the server does not have."""
 
 
 def status(conn: psycopg.Connection) -> Status:
-    """Look at the database. Raises UserError where neither ``create`` nor a deployment has made it."""
+    """Read the status of the database. Raises UserError if neither ``create`` nor a deployment has made it."""
     require_created(conn)
     rows = {f"{schema}.{table}": row_count(conn, schema, table) for schema, table in conn.execute(_TABLES).fetchall()}
     files: dict[str, str] = {}
@@ -271,9 +279,10 @@ def read_again(conn: psycopg.Connection, tables: Sequence[str], where: Condition
 def drop(conn: psycopg.Connection, patience: float = PATIENCE_SECONDS, tell: Tell = silent) -> None:
     """Drop all schemas with their rows, publication, roles, and the connector's slot; the empty database stays.
 
-    ``patience`` and ``tell`` are those of ``Gradual``. Raises UserError if neither ``create`` nor a deployment has made
-    the database, a connector uses the slot, another database of the server still needs a role, or others' locks stay in
-    the way.
+    ``patience`` and ``tell`` are passed to ``Gradual``.
+
+    Raises UserError if neither ``create`` nor a deployment has made the database, or if a connector uses the slot. It
+    raises it also if another database of the server still needs a role, or other transactions keep a lock.
     """
     require_created(conn)
     _refuse_slot_in_use(conn)
@@ -303,10 +312,11 @@ def release(
     """Undo ``prepare``, table by table, and drop the connector's slot.
 
     ``restore_identities`` gives tables and partitions back the replica identity that they had. ``patience`` and
-    ``tell`` are those of ``Gradual``.
+    ``tell`` are passed to ``Gradual``.
 
-    Wherever it ends, the application goes on, and a second run finishes. Raises UserError as ``drop`` does, where it is
-    no such database, and where another database is captured."""
+    After a failure the application goes on, and a second run finishes. Raises UserError as ``drop`` does, if a
+    deployment has made the database, and if another database is captured.
+    """
     _require_own(conn)
     _refuse_slot_in_use(conn)
     refuse_another(conn, conn.info.dbname)
@@ -326,7 +336,7 @@ def release(
 
 
 def _slot(conn: psycopg.Connection) -> bool | None:
-    """Whether the slot of this database is in use; None where it has none."""
+    """Whether the slot of this database is in use; None if it has none."""
     slot = conn.execute("SELECT active, database FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)).fetchone()
     return bool(slot[0]) if slot is not None and slot[1] == conn.info.dbname else None
 

@@ -91,11 +91,12 @@ class Condition:
 
 
 def by_user(conn: psycopg.Connection, contract: Contract, where: str) -> Condition:
-    """The condition that a user has written for a contract's source table, over an autocommit connection.
+    """Check a user's condition for a contract's source table, over an autocommit connection, and return it.
 
-    It may use the captured columns that the contract neither masks nor leaves out, and PostgreSQL's and its extensions'
-    functions whose result depends on their arguments alone, or that take times. Raises UserError for any other one, and
-    where its rows cannot be counted."""
+    It may use captured columns that the contract neither masks nor leaves out. It may use functions of PostgreSQL or an
+    extension whose result depends only on their arguments, and PostgreSQL's functions for times. Raises UserError for
+    any other condition, and if its rows cannot be counted.
+    """
     table = contract.source.table
     if any(mark in where for mark in NOT_IN_A_CONDITION):
         marks = " ".join(NOT_IN_A_CONDITION)
@@ -112,7 +113,7 @@ def by_user(conn: psycopg.Connection, contract: Contract, where: str) -> Conditi
 
 
 def by_keys(conn: psycopg.Connection, contract: Contract, keys: Sequence[Sequence[str]]) -> Condition:
-    """The condition for the rows of these keys. Raises UserError where the server does not take the keys' values."""
+    """The condition for the rows of these keys. Raises UserError if the server does not take the keys' values."""
     names = sql.SQL(", ").join(sql.Identifier(contract.column(name).path[0]) for name in contract.key)
     rows = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, key))) for key in keys]
     where = sql.SQL("({}) IN ({})").format(names, sql.SQL(", ").join(rows)).as_string()
@@ -120,7 +121,7 @@ def by_keys(conn: psycopg.Connection, contract: Contract, keys: Sequence[Sequenc
 
 
 def rows_where(conn: psycopg.Connection, table: str, where: str) -> int:
-    """How many rows of a source table meet a condition. Raises UserError where they cannot be counted."""
+    """How many rows of a source table meet a condition. Raises UserError if they cannot be counted."""
     query = f"SELECT count(*) FROM {table} WHERE ({where})"
     with _refusals_explained(table, where), _session(conn, _COUNT):
         counted = conn.execute(query.encode(conn.info.encoding)).fetchone()
@@ -206,8 +207,8 @@ def _tree(conn: psycopg.Connection, query: str) -> str:
     tree = " ".join(" ".join(trees).split())
     if not _SELECTED.search(tree):
         raise UserError(
-            "--where: found a PostgreSQL that does not say which columns a condition uses, expected one of 15 to 18: "
-            "read the whole table again without --where"
+            "--where: found a PostgreSQL that does not show a condition's columns, expected version 15 to 18: read the "
+            "whole table again without --where"
         )
     return tree
 
@@ -244,7 +245,7 @@ def _refuse_functions(conn: psycopg.Connection, tree: str) -> None:
     used = sorted({int(number) for number in _FUNCTION.findall(tree)})
     if other := [name for (name,) in conn.execute(_OTHER_FUNCTIONS, (used,)).fetchall()]:
         raise UserError(
-            f"--where: found the function {', '.join(other)}, maybe behind an operator or a cast, expected those of "
-            "PostgreSQL or of an extension whose result depends on their arguments alone, or PostgreSQL's for times, "
-            "such as now()"
+            f"--where: found the function {', '.join(other)}, maybe behind an operator or a cast. Expected functions "
+            "of PostgreSQL or an extension whose result depends only on their arguments, or PostgreSQL's functions for "
+            "times, such as now()"
         )

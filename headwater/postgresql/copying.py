@@ -31,9 +31,9 @@ Report = Callable[[int, int, int], None]
 """Is called with how many rows more are read, and how many parts of how many are done."""
 
 _PART_BYTES = 64 * 2**20
-"""What a reader takes of a table at a time, without what is stored out of line."""
+"""The size of the part of a table that a reader takes at a time, without values that are stored out of line."""
 _FILE_BYTES = 128 * 2**20
-"""From so many bytes of images on, a data file is followed by another one."""
+"""The size of row images after which a new data file begins."""
 _LINES = 1_000
 _POLL_SECONDS = 0.5
 _LAST_BLOCK = 2**32 - 1
@@ -116,12 +116,14 @@ class _Part:
 
 @dataclass(frozen=True)
 class Moment:
-    """What is known of the rows that were read: the place in the log whose state they are, when they were read, in
-    microseconds since 1970, and whether the source lets no two of them have the contract's key."""
+    """The moment whose rows of a table were read."""
 
     lsn: int
+    """The position in the log whose state the rows are."""
     read_at: int
+    """When they were read, in microseconds since 1970."""
     is_unique: bool
+    """Whether the source allows no two rows with the same contract key."""
 
 
 def copy_table(
@@ -135,8 +137,10 @@ def copy_table(
 ) -> Moment:
     """Read all rows of a contract's table as of one moment, by so many connections.
 
-    Whatever they do not show is in the log behind the source connector's slot: the table must be captured already, and
-    transactions that were open before are waited for. Raises UserError where it is not captured, or cannot be read."""
+    Every change that the rows lack is still to come from the source connector's slot. For that, the table must be
+    captured already, and the function waits for transactions that were open before. Raises UserError if the table is
+    not captured or cannot be read.
+    """
     key = needed_key(contract, mask_key)
     table = contract.source.table
     with _reading(table), connect() as connection:
@@ -248,7 +252,7 @@ class _Reading:
                 number += 1
 
     def _blocks(self, copied: psycopg.Copy) -> Iterator[list[bytes]]:
-        """Some lines at a time. Raises _Ended where another reader has failed."""
+        """Some lines at a time. Raises _Ended if another reader has failed."""
         lines: list[bytes] = []
         size = 0
         for row in copied:
@@ -326,15 +330,17 @@ def _require_captured(connection: psycopg.Connection, contract: Contract) -> Non
 
 
 def _await_open_transactions(connection: psycopg.Connection, say: Callable[[str], None]) -> None:
-    """Wait until all transactions have ended that write now: what they wrote before the slot or the publication was
-    there is not in the log's changes, so the snapshot must show it."""
+    """Wait until all transactions that write now have ended.
+
+    The slot may lack the rows that they wrote before it or the publication existed, so the snapshot must show them.
+    """
     # Whatever writes already has a lower one. (A snapshot's own end does not count the latest that run.)
     own = single_value(connection, "SELECT pg_current_xact_id()")
     told = ""
     while not single_value(connection, "SELECT pg_snapshot_xmin(pg_current_snapshot()) > %s::xid8", (str(own),)):
         writers = str(single_value(connection, _WRITERS, (str(own),)))
         if writers != told:
-            say(f"Waiting until the transactions have ended that write now: {writers}")
+            say(f"Waiting for the end of open transactions, which may have written rows already: {writers}")
             told = writers
         time.sleep(_POLL_SECONDS)
 
@@ -354,7 +360,7 @@ def _key_columns(contract: Contract) -> list[str]:
 
 
 def _masking(contract: Contract, key: bytes) -> Callable[[bytes], bytes] | None:
-    """What masks the values of an image, as the source connector does; None where there is nothing to mask."""
+    """What masks the values of an image, as the source connector does; None if there is nothing to mask."""
     names = {name.lower() for mask in contract.masks if mask.how == HMAC for name in mask.path}
     if not names:
         return None

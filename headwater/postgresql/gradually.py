@@ -68,7 +68,7 @@ class Gradual:
     def run(self, statements: Sequence[str]) -> None:
         """Run statements in their order. Of a query that answers with names and statements, run those in any order, and
         repeat it until it has no answer. Raises UserError that names what remains and who holds it, and psycopg.Error
-        where the server refuses a statement."""
+        if the server refuses a statement."""
         for statement in statements:
             self._until_done(statement)
 
@@ -135,7 +135,7 @@ class Gradual:
             remaining = "\n".join(f"- {place}: {holder}" for place, holder in sorted(held.items()))
             raise UserError(
                 f"{self._conn.info.dbname}: nothing moved for {self._patience:g} seconds. Found locks of other "
-                f"transactions on what is left to change, expected none for a moment:\n{remaining}\n"
+                f"transactions on tables that are still to change, expected none for a moment:\n{remaining}\n"
                 "Wait for these transactions, or end them (SELECT pg_terminate_backend(PID), ROLLBACK PREPARED), and "
                 "run the same command again: it goes on from here."
             )

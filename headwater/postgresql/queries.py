@@ -15,7 +15,7 @@ WHERE nspname = 'capture' AND proname = 'refuse_drop' AND prorettype = 'event_tr
 
 
 def single_value(conn: psycopg.Connection, query: str | sql.Composed, parameters: Sequence[object] = ()) -> object:
-    """The first column of the first row of a query's result; None where the result is empty."""
+    """The first column of the first row of a query's result; None if the result is empty."""
     row = conn.execute(query.encode() if isinstance(query, str) else query, parameters).fetchone()
     return row[0] if row else None
 
@@ -41,5 +41,5 @@ def require_created(conn: psycopg.Connection) -> None:
 
 
 def server_message(error: psycopg.Error) -> str:
-    """The server's message without context and hints, or psycopg's own text where the server sent none."""
+    """The server's message without context and hints, or psycopg's own text if the server sent none."""
     return error.diag.message_primary or str(error)

@@ -100,7 +100,7 @@ class RowImages:
 
 def row_images(connection: psycopg.Connection, contract: Contract) -> RowImages:
     """The images of a contract's source table, without what the contract leaves out or masks as null. A value that it
-    masks by ``hmac`` is in clear. Raises UserError where there is no such table, or the contract names a column of an
+    masks by ``hmac`` is in clear. Raises UserError if there is no such table, or the contract names a column of an
     unknown type."""
     table = contract.source.table
     try:
@@ -129,7 +129,8 @@ def row_images(connection: psycopg.Connection, contract: Contract) -> RowImages:
         if image is None:
             if column.name in named:
                 raise UserError(
-                    f"{table}: {column.name}: found the type {column.type}, of which no contract may have one"
+                    f"{table}: {column.name}: found the type {column.type}, expected one that a contract may have: "
+                    "remove the column from the contract"
                 )
             left_out.append(column.name)
             continue
@@ -139,7 +140,7 @@ def row_images(connection: psycopg.Connection, contract: Contract) -> RowImages:
 
 
 def _image(column: _Column) -> str | None:
-    """The SQL of a column's image, with ``{0}`` for the column; None where its form is not known."""
+    """The SQL of a column's image, with ``{0}`` for the column; None if its form is not known."""
     source = SourceType.parse(column.type)
     scalar = _scalar(source, column.kind)
     if not source.array or scalar is None:

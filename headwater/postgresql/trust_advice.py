@@ -1,4 +1,4 @@
-"""What to look at where PostgreSQL cannot be reached for reasons of TLS."""
+"""What to look at if PostgreSQL cannot be reached for reasons of TLS."""
 
 import re
 
@@ -8,7 +8,7 @@ _ABOUT_PASSWORD = "authentication failed"  # noqa: S105 - the server's words
 
 
 def trust_advice(message: str) -> str:
-    """A sentence about the variables that TLS hangs on, after a space; "" where ``message``, which is libpq's, is about
+    """A sentence about the variables that TLS hangs on, after a space; "" if ``message``, which is libpq's, is about
     something else."""
     if _ABOUT_PASSWORD in message or not _ABOUT_TLS.search(message):
         return ""

@@ -1,13 +1,13 @@
 """Baselines: each stack's template in a form that people can review, in ``reviewed/baselines/<environment>/``.
 
-A baseline is the template as CDK wrote it, with three differences: the names of assets replace their hashes, the check
-of the bootstrap version is left out, and the resources of a policy's statement are sorted. Every other list keeps its
-order. Its metadata holds what is not in a template: the stack's termination protection, its tags and the stacks that it
+A baseline is the template as CDK wrote it, with three differences. The names of assets replace their hashes. The check
+of the bootstrap version is left out. The resources of a policy's statement are sorted; every other list keeps its
+order. The metadata adds what a template lacks: the stack's termination protection, its tags and the stacks that it
 waits for. Beside the templates, ``environment.yaml`` has every field of the environment with its value, be it the
 file's or a default.
 
-YAML tags keep noise from hiding a change: ``!Ref``, ``!GetAtt``, ``!Sub`` and ``!ImportValue`` are CloudFormation's,
-``!Join "a-${B}"`` is an ``Fn::Join`` without a separator, ``!Base64`` a text that the template holds encoded, and
+YAML tags keep noise from hiding a change. ``!Ref``, ``!GetAtt``, ``!Sub`` and ``!ImportValue`` are CloudFormation's.
+``!Join "a-${B}"`` is an ``Fn::Join`` without a separator. ``!Base64`` is a text that the template holds encoded, and
 ``!View`` the definition of an Athena view.
 """
 
@@ -37,6 +37,8 @@ Templates = Mapping[str, Mapping[str, Any]]
 
 _ENVIRONMENT = "environment"
 """The name of the file, which no stack has."""
+_OF_EACH = (f"{_ENVIRONMENT}.yaml", "lake.yaml")
+"""Files in the baselines of each environment. Release 0.1.0 writes no ``environment.yaml``."""
 _STACK = re.compile(r"headwater-(?P<environment>[^-]+)-(?P<part>.+)")
 _TEMPLATE_KEYS = ("Description", "Metadata", "Parameters", "Resources")
 _RESOURCE_KEYS = ("Type", "Condition", "Metadata", "Properties", "DependsOn", "UpdateReplacePolicy", "DeletionPolicy")
@@ -83,20 +85,37 @@ def from_assembly(assembly: Path) -> dict[str, dict[str, Any]]:
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
-    """Read one environment's baselines of stacks; none where there is no folder."""
+    """Read one environment's baselines of stacks; none if there is no folder."""
     paths = [path for path in sorted(folder.glob("*.yaml")) if path.stem != _ENVIRONMENT]
     return {path.stem: parse(path.read_text(encoding="utf-8"), path) for path in paths}
 
 
+def place(folder: Path, environment: str, option: str) -> Path:
+    """Return where an environment's baselines are in a folder of baselines, which ``option`` names.
+
+    A new environment has none there. Raises UserError if it is no such folder: the comparison would take every stack
+    for new.
+    """
+    there = list(folder.iterdir()) if folder.is_dir() else None
+    if there is None or (there and not any((each / name).is_file() for each in there for name in _OF_EACH)):
+        raise UserError(
+            f"{option}: found {folder}, expected a folder of baselines, which has a folder for each environment: in a "
+            "lake folder it is reviewed/baselines"
+        )
+    return folder / environment
+
+
 def read_fields(folder: Path) -> dict[str, Any]:
-    """Read the fields of one environment, with their values in its baselines; none where there is no such file."""
+    """Read the fields of one environment, with their values in its baselines; none if there is no such file."""
     path = folder / f"{_ENVIRONMENT}.yaml"
     return parse(path.read_text(encoding="utf-8"), path) if path.exists() else {}
 
 
 def write(folder: Path, templates: Templates, fields: Mapping[str, Any]) -> None:
-    """Write one environment's baselines, and remove those of stacks that are gone. ``fields`` is
-    ``Environment.document``; a folder of some stacks alone has none."""
+    """Write one environment's baselines, and remove the baselines of stacks that are gone.
+
+    ``fields`` is ``Environment.document``; it is empty for a folder of only some stacks.
+    """
     texts = {part: render(template) for part, template in templates.items()}
     if fields:
         texts[_ENVIRONMENT] = yaml.dump(fields, Dumper=_Dumper, sort_keys=False, width=120)
@@ -129,7 +148,7 @@ def parse(text: str, path: Path) -> dict[str, Any]:
 
 
 def difference(before: Templates, after: Templates) -> str:
-    """What changed, as ``cdk diff`` tells it; empty where nothing did."""
+    """What changed, as ``cdk diff`` tells it; empty if nothing did."""
     texts = []
     for part in sorted(before.keys() | after.keys()):
         if before.get(part) != after.get(part):
@@ -149,14 +168,19 @@ def read_whole(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]
 
 
 def difference_of_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Which fields of an environment have another value, a line for each; empty where none has."""
+    """Which fields of an environment have another value, a line for each; empty if none has."""
+    lines = changed_fields(before, after)
+    return "\n".join(["The environment changes", *lines, ""]) if lines else ""
+
+
+def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return a line for each field of an environment that has another value."""
     old, new = ({field: words(value) for field, value in leaves(fields)} for fields in (before, after))
-    lines = [
+    return [
         f"{field}: {old.get(field, 'nothing')} -> {new.get(field, 'nothing')}"
         for field in {**old, **new}
         if old.get(field) != new.get(field)
     ]
-    return "\n".join(["The environment changes", *lines, ""]) if lines else ""
 
 
 def _cdk_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -228,7 +252,7 @@ class _Tagged:
 
 
 def _tagged(value: Any) -> Any:
-    """A template's value with short forms where there are some, and mappings in a stable order."""
+    """A template's value with short forms if there are some, and mappings in a stable order."""
     if isinstance(value, str):
         return _decoded(value)
     if isinstance(value, list):
@@ -245,7 +269,7 @@ def _tagged(value: Any) -> Any:
 
 
 def _short(function: str, argument: Any) -> _Tagged | None:
-    """The short form of an intrinsic function; None where it has none."""
+    """The short form of an intrinsic function; None if it has none."""
     if function == "Ref":
         return _Tagged("!Ref", argument)
     if function == "Fn::GetAtt":
@@ -260,7 +284,7 @@ def _short(function: str, argument: Any) -> _Tagged | None:
 
 
 def _placeholder(part: Any) -> str | None:
-    """A part of an ``Fn::Join`` as a text with placeholders; None where it cannot be one."""
+    """A part of an ``Fn::Join`` as a text with placeholders; None if it cannot be one."""
     if isinstance(part, str):
         return part.replace("${", "${!")
     ((function, argument),) = part.items()
@@ -292,7 +316,7 @@ def _long_get_att(text: str) -> dict[str, Any]:
 
 
 def _decoded(text: str) -> str | _Tagged:
-    """A text, decoded where it is Base64 of readable text and encoding gives the same text again."""
+    """A text, decoded if it is Base64 of readable text and encoding gives the same text again."""
     view = _VIEW.fullmatch(text)
     if view:
         decoded = _base64_text(view[1])

@@ -13,7 +13,7 @@ _FRAME = 2_000
 @dataclass(frozen=True)
 class Section:
     """A command's output: its title, the file of the review's artifact that holds it whole, and whether it is shown
-    unfolded. ``text`` is None where the command did not get to write any."""
+    unfolded. ``text`` is None if the command did not get to write any."""
 
     title: str
     file: str
@@ -22,7 +22,7 @@ class Section:
 
 
 def marker(lake: str, environment: str) -> str:
-    """Return the line that an environment's comment begins with, by which the workflow finds it to edit it. A
+    """Return the first line of an environment's comment. By this line the workflow finds the comment to edit. A
     repository may have several lakes."""
     return f"<!-- review: {lake} {environment} -->"
 
@@ -30,8 +30,8 @@ def marker(lake: str, environment: str) -> str:
 def render(lake: str, environment: str, sections: Iterable[Section], run_url: str, limit: int = MOST_CHARACTERS) -> str:
     """Return the comment on an environment of a lake, of at most ``limit`` characters.
 
-    Where the texts are too long, the longest are cut after a line, and a note below says where the whole text is: in
-    the artifacts of the workflow's run at ``run_url``.
+    If the texts are too long, the longest are cut after a line. A note below then says that the whole text is in the
+    artifacts of the workflow's run at ``run_url``.
     """
     parts = list(sections)
     room = _room([len(section.text or "") for section in parts], limit - _FRAME)

@@ -88,7 +88,7 @@ FREE = (
 _DPUS = {"G.025X": 0.25, "G.1X": 1, "G.2X": 2, "G.4X": 4, "G.8X": 8}
 
 Amount = tuple[str, float, str]
-"""What is paid for, how much of it per month, and the name of its price."""
+"""An item of the bill, its amount per month, and the name of its price."""
 Properties = Mapping[str, Any]
 Use = Callable[[str], float]
 """An assumption's value in the environment."""
@@ -326,7 +326,7 @@ def _step(step: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
     topics = [topic.properties for topic in deployment.resources("AWS::MSK::Topic")]
     partitions = [int(topic["PartitionCount"]) for topic in topics if topic["TopicName"] in landed]
     gap = max([use("commit_seconds"), *flushed])
-    # A look lists the only partition of the table's topic; or the partitions, and then the objects of each.
+    # A poll lists the only partition of the table's topic; or the partitions, and then the objects of each.
     most = max(partitions, default=1)
     listings = tables * _looks(pause, gap, use) * (1 if most == 1 else 1 + most)
     yield "looks for landing objects", listings / 1e6, "s3_million_writes"
@@ -337,8 +337,11 @@ def _step(step: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
 
 
 def _looks(pause: IdlePause, gap: float, use: Use) -> float:
-    """How often a writer looks for changes of one table: between the commits of the busy hours, which are ``gap``
-    seconds apart, and in all others."""
+    """How many times a month a writer polls for changes of one table.
+
+    In the busy hours there is a commit every ``gap`` seconds, with polls between them; in the others it polls at the
+    longest pause.
+    """
     commits = use("change_hours") * 3600 / gap
     looks, waited = 1, 0.0
     while (waited := waited + pause.after(looks)) < gap:
@@ -360,7 +363,7 @@ def _job(job: Resource, use: Use) -> Iterator[Amount]:
 
 
 def _each(seconds: float, tables: int) -> float:
-    """Millions of requests, where there is one in that many seconds for each table."""
+    """Millions of requests, if there is one in that many seconds for each table."""
     return tables * HOURS * 3600 / seconds / 1e6
 
 

@@ -34,7 +34,7 @@ _TOPIC_CONFIGS = """
 
 
 class _WrongForm(Exception):
-    """The text is not what the service reads; its message says what was expected."""
+    """The service cannot read the text; the message says which form it expects."""
 
 
 class Encoding(NamedTuple):

@@ -47,7 +47,7 @@ _TOPIC = re.compile(r"(?P<before>topic/\{kafka\}/|landing/)(?P<name>headwater\.(
 
 
 _Deployed = Iterable[tuple[re.Pattern[str], Iterable[str]]]
-"""Where rights name something, and the names of what is deployed."""
+"""A pattern for the names of a kind of thing in rights, with the deployed names of that kind."""
 
 
 class Answer(Enum):
@@ -61,7 +61,7 @@ class Answer(Enum):
 @dataclass(frozen=True)
 class Statement:
     """One statement of a policy. ``owner`` is the policy's place. ``subject`` is the ARN of the only resource that the
-    statement is about, where its ``Resource`` does not say so."""
+    statement is about, if its ``Resource`` does not say so."""
 
     owner: str
     effect: str
@@ -83,7 +83,7 @@ class Statement:
         return not _any_action(self.not_actions, right.action) and not _any_resource(self.not_resources, right.resource)
 
     def holds(self, context: Mapping[str, str]) -> Answer:
-        """Whether the conditions hold for a request; unproven where they depend on a value that is not known."""
+        """Whether the conditions hold for a request; unproven if they depend on a value that is not known."""
         answers = [
             _condition(operator, expected, context.get(key))
             for operator, keys in self.conditions.items()
@@ -96,13 +96,16 @@ class Statement:
 
 @dataclass(frozen=True)
 class Policies:
-    """All policies of a deployment: statements by role, statements of resource policies, and the names of AWS's own
-    managed policies by role."""
+    """All policies of a deployment."""
 
     by_role: Mapping[str, Sequence[Statement]]
+    """The statements of each role's policies."""
     of_resources: Sequence[Statement]
+    """The statements of resource policies."""
     managed: Mapping[str, Sequence[str]]
+    """The names of AWS's own managed policies, by role."""
     roles: Mapping[str, Resource]
+    """The roles, by their place."""
 
 
 def read(deployment: Deployment) -> Policies:
@@ -136,21 +139,24 @@ def read(deployment: Deployment) -> Policies:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A principal's rights that are missing, each with the reason; those that are neither proven nor refuted; and what
-    its role is granted without a right that uses it, as action and resource."""
+    """A comparison of a principal's needed rights with its role's policies."""
 
     principal: str
     role: str
+    """The role's place."""
     missing: Sequence[str]
+    """The rights that the policies do not allow, each with the reason."""
     unproven: Sequence[str]
+    """The rights that are neither proven nor refuted."""
     unused: Sequence[tuple[str, str]]
+    """Granted actions and resources that no right needs."""
 
 
 def needed_by(deployment: Deployment, principals: Iterable[Principal]) -> list[Principal]:
     """The principals that a deployment has, with the rights that its kind of database needs.
 
-    If the deployment has no stack of a source, then it has no principal of that source. Each table needs what was
-    recorded for one table, and each job what was recorded for the job of all tables.
+    If the deployment has no stack of a source, then it has no principal of that source. Each table needs the rights
+    that were recorded for one table, and each job the rights that were recorded for the job of all tables.
     """
     parts = {_part(resource.place) for resource in deployment.resources()}
     absent = {part for stacks in STACKS.values() if parts.isdisjoint(stacks) for part in stacks}
@@ -204,7 +210,7 @@ def _for_all(principal: Principal, deployed: _Deployed) -> Principal:
 
 
 def _for_each(right: Right, deployed: _Deployed) -> Iterator[Right]:
-    """The right for each name that is deployed, where it is about one; any other right as it is."""
+    """The right for each name that is deployed, if it is about one; any other right as it is."""
     text = str(right)
     for pattern, names in deployed:
         match = pattern.search(text)
@@ -265,9 +271,11 @@ def judge(deployment: Deployment, policies: Policies, principal: Principal) -> J
 
 
 def places(deployment: Deployment) -> dict[str, str]:
-    """What the names in braces stand for in an environment: ``{lake}`` and the other buckets, ``{database}`` and the
-    others of which there is one, the source connector's ``{source_secret}``, and by stack and id the resources of the
-    types above, as ``{connect_SourceRole}``."""
+    """Return the values of the names in braces in an environment.
+
+    There are ``{lake}`` and the other buckets, ``{database}`` and other single resources, and the source connector's
+    ``{source_secret}``. Resources of the types above go by stack and id, as ``{connect_SourceRole}``.
+    """
     values = {
         "region": deployment.region,
         "account": deployment.account,
@@ -295,7 +303,7 @@ def places(deployment: Deployment) -> dict[str, str]:
 
 def _expanded(deployment: Deployment, right: Right) -> Iterator[Right]:
     """For a right to ``assets-of:PLACE``, a right to each asset that the resource at that place names; any other right
-    as it is. Raises UserError where no such resource names an asset."""
+    as it is. Raises UserError if no such resource names an asset."""
     kind, _, place = right.resource.partition(":")
     if kind != "assets-of":
         yield right
@@ -342,7 +350,7 @@ def _implied(deployment: Deployment, right: Right) -> Iterator[Right]:
 
 
 def _key(resource: Resource) -> str | None:
-    """The ARN of the key that encrypts a resource, where the deployment has that key."""
+    """The ARN of the key that encrypts a resource, if the deployment has that key."""
     properties = resource.properties
     key = properties.get("KmsKeyId") or properties.get("StreamEncryption", {}).get("KeyId")
     key = key or properties.get("SSESpecification", {}).get("KMSMasterKeyId")
@@ -352,7 +360,7 @@ def _key(resource: Resource) -> str | None:
 
 
 def _context(deployment: Deployment, right: Right) -> dict[str, str]:
-    """The condition keys whose values are known: those of every request of ours, and those of this right."""
+    """The condition keys with known values: the keys of every request of ours, and of this right."""
     known = {
         "aws:SecureTransport": "true",
         "aws:SourceAccount": deployment.account,
@@ -451,7 +459,7 @@ def _matches(pattern: str, value: str) -> bool:
 
 
 def _condition(operator: str, expected: Any, value: str | None) -> Answer:
-    """Whether a condition holds for the value of its key; unproven where the operator or the value is not known."""
+    """Whether a condition holds for the value of its key; unproven if the operator or the value is not known."""
     name = operator.rpartition(":")[2].removesuffix("IfExists")
     if value is None:
         return Answer.YES if operator.endswith("IfExists") and ":" not in operator else Answer.UNPROVEN

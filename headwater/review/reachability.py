@@ -1,10 +1,11 @@
 """Which components of a deployment can reach which, from the templates alone.
 
-The model knows subnets with their routes, NAT, gateway and interface endpoints, peerings, and security groups with the
-rules in them and the rules that are resources. Everything that names a security group is a component. A flow is open
-where the source's groups let it out, the destination's let it in, and, beyond the VPC, a route leads there. Of another
-VPC's groups the model knows the rules that the templates add, and of networks to which no template makes a way, whether
-the groups let out. Whatever it does not know (network ACLs, IPv6) becomes a finding.
+The model knows subnets with their routes, NAT, gateway and interface endpoints, peerings, and security groups. It reads
+the rules in the groups and the rules that are resources. Everything that names a security group is a component. A flow
+is open if the source's groups let it out, the destination's let it in, and, beyond the VPC, a route leads there.
+
+Of another VPC's groups the model knows only the rules that the templates add. For a network to which no template makes
+a way, it knows only whether the source's groups let a flow out. Anything else (network ACLs, IPv6) becomes a finding.
 """
 
 from __future__ import annotations
@@ -178,19 +179,26 @@ class Flow:
 
 @dataclass(frozen=True)
 class Declared:
-    """A flow as ``flows.yaml`` declares it. Its destination is a component (kind ``to``), an AWS service, by its
-    endpoint or the internet (kind ``service``), an AWS service by its endpoint only (kind ``endpoint``), or the port of
-    an existing database (kind ``database``, without ports of its own)."""
+    """A flow as ``flows.yaml`` declares it."""
 
     source: str
     destination: str
     kind: str
+    """The kind of the destination:
+
+    - ``to``: a component.
+    - ``service``: an AWS service, by its endpoint or the internet.
+    - ``endpoint``: an AWS service, by its endpoint only.
+    - ``database``: the port of an existing database; the declaration has no ports of its own.
+    """
     ports: Ports
     reason: str
 
     def fits(self, flow: Flow) -> bool:
-        """Whether the declaration is about this flow; ``*`` in a name stands for any text, but not for what is outside
-        the VPC as a source."""
+        """Whether the declaration is about this flow.
+
+        ``*`` in a name stands for any text. As a source it does not stand for networks outside the VPC.
+        """
         comes_from_outside = flow.source in (INTERNET, BEYOND) and flow.source != self.source
         return not comes_from_outside and _like(self.source, flow.source) and _like(self.destination, flow.destination)
 
@@ -300,8 +308,11 @@ class Network:
         return Ports(frozenset(PortRange("tcp", number, number) for number in numbers))
 
     def to_service(self, source: str, service: str) -> Flow:
-        """The flow from a component to an AWS service: through the endpoint that takes over the service's name, else
-        through a gateway endpoint, else by the internet. A closed flow has no ports."""
+        """Return the flow from a component to an AWS service. A closed flow has no ports.
+
+        It goes through the endpoint that takes over the service's name, else through a gateway endpoint, else by the
+        internet.
+        """
         (component,) = [component for component in self.components if component.name == source]
         endpoint = self._endpoints.get(service)
         if endpoint is not None and endpoint.properties.get("PrivateDnsEnabled"):
@@ -362,8 +373,10 @@ class Network:
         )
 
     def _read_routes(self) -> dict[str, tuple[str, str]]:
-        """Where each route table's default route leads: the kind of target and its key, by the table's key. Keeps apart
-        what leads to a peering, also of tables of another VPC."""
+        """Return the target of each route table's default route, as kind and key, by the table's key.
+
+        Routes to a peering are kept apart, also of another VPC's tables.
+        """
         routes = {}
         for route in self.deployment.resources("AWS::EC2::Route"):
             targets = {name: route.properties[name] for name in route.properties if name.endswith("Id")}
@@ -572,8 +585,10 @@ class Network:
 
 
 def findings(network: Network, declared: Declarations) -> list[str]:
-    """What is wrong: needed flows that are closed, open flows that nobody declared, and what the model does not know.
-    A finding about a flow names source, destination and ports."""
+    """Return the findings: closed flows that are needed, open flows that nobody declared, and gaps of the model.
+
+    A finding about a flow names source, destination and ports.
+    """
     problems = list(network.problems)
     names = {component.name for component in network.components}
     flows = network.flows()
@@ -625,7 +640,7 @@ def table(networks: Mapping[str, Network]) -> str:
 
 
 def _flow(source: str, destination: str, open_ports: Sequence[Ports], way: str) -> Flow:
-    """The flow of which each subnet, or pair of subnets, lets some ports through."""
+    """Return the flow through subnets, or pairs of subnets, that each let some ports through."""
     some, every = Ports(), open_ports[0] if open_ports else Ports()
     for ports in open_ports:
         some |= ports

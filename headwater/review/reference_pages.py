@@ -59,9 +59,14 @@ The pipeline does not need them. `*` stands for any text.
 {tolerated}"""
 
 _PERMISSIONS = """# Who may do what
+Each part has a role of its own, which a deploy makes; `reviewed/baselines/ENV/` has its policies. For the first deploy
+you need an [administrator's credentials](../tutorial/deploy.md#1-prepare), and for queries [a role to
+assume](../how-to/query.md#who-may-query). [Status](../how-to/operate.md#which-rights-it-needs),
+[verify](../how-to/verify.md), [resync](../how-to/resync.md) and [backfill](../how-to/backfill.md) name theirs.
+
 `reviewed/rights/` has one file for each writer, connector and custom resource, with the rights that it needs.
-`recorded` rights are those that it asked for in the local run; `declared` rights, each with its reason, are those that
-no local run can record. The tests fail where a synthesized policy lacks a needed right. `make requests` records the
+It asked for the `recorded` rights in the local run; `declared` rights, each with its reason, are those that no local
+run can record. The tests fail where a synthesized policy lacks a needed right. `make requests` records the
 rights again; `make reference` writes this page.
 
 Names in braces differ between environments. `{{lake}}`, `{{landing}}` and the like are names of buckets.
@@ -90,7 +95,7 @@ def deployments(folder: Path = EXAMPLE.baselines) -> dict[str, Deployment]:
     for name in environment.on_aws(EXAMPLE.config):
         templates = baselines.read(folder / name)
         if not templates:
-            raise UserError(f"{folder / name}: found no baselines, expected one per stack: run `make baselines`")
+            raise UserError(f"{folder / name}: found no baselines, expected one per stack: run `headwater baselines`")
         by_environment[name] = Deployment.of_baselines(templates, read_environment(name, EXAMPLE.config))
     return by_environment
 

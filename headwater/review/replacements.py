@@ -1,7 +1,7 @@
 """The gate before lost data: which stateful resources a change would replace or delete.
 
-Which types are stateful, and which properties replace a resource when they change, comes from the specification of
-CloudFormation that the pinned CDK command line brings along. ``cdk diff`` uses the same.
+The specification of CloudFormation says which types are stateful, and which properties replace a resource when they
+change. It comes with the pinned CDK command line; ``cdk diff`` uses the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yaml
 
 from headwater.environment.source_stacks import SHARED, STACKS
 from headwater.errors import UserError
-from headwater.paths import ROOT
+from headwater.paths import ROOT, SETUP
 from headwater.review.baselines import Templates
 from headwater.yaml_files import convert, read_yaml, refusal
 
@@ -40,7 +40,7 @@ _ALSO_STATEFUL = {
 
 class Cause(NamedTuple):
     """A changed property that replaces its resource. ``property`` is a path such as ``TableInput/Name``; ``certain`` is
-    false where CloudFormation decides only when it runs."""
+    false if CloudFormation decides only when it runs."""
 
     property: str
     before: Any
@@ -50,19 +50,24 @@ class Cause(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """One reason for which a stateful resource would be lost: the fields of a ``Cause``, or a ``property`` of None
-    where the resource itself is gone. Where the replacement of a second resource takes this one with it, ``property``
-    starts with the second resource and a dot."""
+    """One reason for which a stateful resource would be lost."""
 
     environment: str
     stack: str
     resource: str
+    """The logical id."""
     type: str
     property: str | None
+    """The property whose change replaces the resource; None if the resource itself is gone. If another resource's
+    replacement takes this one with it, the text starts with that resource and a dot."""
     before: Any
+    """The property's value now."""
     after: Any
+    """The property's new value."""
     certain: bool = True
+    """Whether the change surely replaces the resource, rather than only under some conditions."""
     hint: str = ""
+    """A text at the end of the sentence that a reviewer reads."""
     stays: bool = False
     """Whether CloudFormation keeps the resource, or a snapshot of it, when it leaves its stack."""
     with_stack: bool = False
@@ -71,20 +76,25 @@ class Loss:
     def __str__(self) -> str:
         """The sentence that a reviewer reads."""
         name = f"{self.environment}/{self.stack}: {self.resource} ({self.type})"
-        if self.property is None:
-            return f"{name} would {'leave its stack and stay' if self.stays else 'be deleted'}{self.hint}"
-        verb = "would" if self.certain else "might"
-        return (
-            f"{name} {verb} be replaced: {self.property} changes from {_short(self.before)} to {_short(self.after)}"
-            f"{self.hint}"
+        change = (
+            ""
+            if self.property is None
+            else f": {self.property} changes from {_short(self.before)} to {_short(self.after)}"
         )
+        return f"{name} {self.fate()}{change}{self.hint}"
+
+    def fate(self) -> str:
+        """What becomes of the resource, in words."""
+        if self.property is None:
+            return "would leave its stack and stay" if self.stays else "would be deleted"
+        return f"{'would' if self.certain else 'might'} be replaced"
 
 
 _Text = Annotated[str, msgspec.Meta(pattern=r"\S", extra={"expected": "a text"})]
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A loss that was agreed on: this resource is replaced because ``property`` becomes this value, or deleted where
+    """A loss that was agreed on: this resource is replaced because ``property`` becomes this value, or deleted if
     ``property`` is None. The resource ``*`` stands for all of a stack that is gone."""
 
     environment: _Text
@@ -120,7 +130,7 @@ class Specification:
 
     def __init__(self, path: Path = SPECIFICATION) -> None:
         if not path.is_file():
-            raise UserError(f"{path}: found no file, expected the specification in aws-cdk: run `make setup`")
+            raise UserError(f"{path}: found no file, expected the specification in aws-cdk: run `{SETUP}`")
         with gzip.open(path) as file:
             schema = json.load(file)["schema"]
         self._resources = {entity["cloudFormationType"]: entity for entity in schema["resource"]["entities"]}
@@ -223,8 +233,10 @@ def _properties(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> tu
 
 
 def _bound_to(name: str, resources: Mapping[str, Any], specification: Specification) -> list[str]:
-    """The resources whose replacement replaces this one: those that it refers to in a property whose change replaces
-    it, and those that they refer to in the same way."""
+    """Return the resources whose replacement replaces this one.
+
+    It refers to them in a property whose change replaces it, or to resources that refer to them in the same way.
+    """
     owners: list[str] = []
     waiting = [name]
     while waiting:
@@ -252,14 +264,14 @@ def _mark_references(value: Any, names: Collection[str]) -> Any:
 
 
 def _marked(value: Any) -> list[str]:
-    """The resources that a value has marks of."""
+    """The resources whose marks are in a value."""
     if isinstance(value, Mapping):
         return [value[_MARK]] if _MARK in value else [name for item in value.values() for name in _marked(item)]
     return [name for item in value for name in _marked(item)] if isinstance(value, list) else []
 
 
 def _moved_to(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """A hint where a new resource equals a deleted one but for its logical id."""
+    """A hint if a new resource equals a deleted one but for its logical id."""
     gone = old[name]
     twins = [
         new_name

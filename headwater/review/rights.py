@@ -50,18 +50,21 @@ class Right:
 
 @dataclass(frozen=True)
 class Principal:
-    """A role and the rights that it needs. ``role`` is the role's place; ``recorded`` are the rights that a local run
-    asked for, ``declared`` those that only parts of AWS ask for, with the reason of each. ``of_aurora`` are those of
-    them that only a deployment with a database of its own needs, ``of_existing`` those that only one beside an existing
-    database needs; ``only_with_aurora``, where the whole role is of the first kind."""
+    """A role and the rights that it needs."""
 
     name: str
     role: str
+    """The role's place."""
     recorded: frozenset[Right]
+    """The rights that a local run asked for."""
     declared: Mapping[Right, str]
+    """The rights that only parts of AWS ask for, with the reason of each."""
     of_aurora: frozenset[Right] = frozenset()
+    """The rights that only a deployment with a database of its own needs."""
     of_existing: frozenset[Right] = frozenset()
+    """The rights that only a deployment beside an existing database needs."""
     only_with_aurora: bool = False
+    """Whether only a deployment with a database of its own has the role."""
 
     @property
     def rights(self) -> list[Right]:

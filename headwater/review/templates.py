@@ -1,8 +1,8 @@
 """A deployment as its templates describe it: every resource of every stack, with references resolved across stacks.
 
-A value that only AWS knows (an id, a generated name) becomes a placeholder that names its resource:
-``${headwater-dev-lake.Landing}`` for what ``Ref`` returns, ``${headwater-dev-lake.Landing.RegionalDomainName}`` for an
-attribute. ARNs are composed as AWS composes them, with the placeholder in place of a generated name.
+A value that only AWS knows (an id, a generated name) becomes a placeholder that names its resource. The result of
+``Ref`` is ``${headwater-dev-lake.Landing}``; an attribute is ``${headwater-dev-lake.Landing.RegionalDomainName}``. ARNs
+are composed as AWS composes them, with the placeholder in place of a generated name.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Resource:
 
     @property
     def place(self) -> str:
-        """Where a person finds it: the stack's name within its environment, and the logical id without CDK's hash."""
+        """The resource as a person finds it: the stack's name in its environment, and the logical id without hash."""
         return f"{self.stack.split('-', 2)[-1]}:{_HASH.sub('', self.id)}"
 
     @property
@@ -112,7 +112,7 @@ class Deployment:
 
     @classmethod
     def read(cls, assembly: Path, environment: str) -> Deployment:
-        """Read what ``cdk synth`` wrote. Raises UserError where the folder does not hold the environment's stacks."""
+        """Read what ``cdk synth`` wrote. Raises UserError if the folder does not hold the environment's stacks."""
         manifest = assembly / "manifest.json"
         advice = f"run `headwater synth --env {environment}` first"
         if not manifest.is_file():
@@ -146,7 +146,7 @@ class Deployment:
                     yield self.resource(stack, name)
 
     def resource(self, stack: str, name: str) -> Resource:
-        """One resource. Raises UserError where the stack has none of this logical id."""
+        """One resource. Raises UserError if the stack has none of this logical id."""
         if (stack, name) not in self._resolved:
             raw = self._templates[stack]["Resources"].get(name)
             if raw is None:
@@ -156,14 +156,14 @@ class Deployment:
         return self._resolved[stack, name]
 
     def name(self, resource: Resource) -> str:
-        """The resource's name, or its placeholder where AWS generates the name."""
+        """The resource's name, or its placeholder if AWS generates the name."""
         value: Any = resource.properties
         for part in _NAMES.get(resource.type, "").split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         return value if isinstance(value, str) else resource.reference
 
     def arn(self, resource: Resource) -> str:
-        """The resource's ARN; its placeholder where this module does not know how AWS composes it."""
+        """The resource's ARN; its placeholder if this module does not know how AWS composes it."""
         if resource.type == "AWS::MSK::Topic":
             cluster = str(resource.properties["ClusterArn"])
             return f"{cluster.replace(':cluster/', ':topic/')}/{resource.properties['TopicName']}"

@@ -39,7 +39,7 @@ def verify_tables(
     ``sources`` are the databases by the name that contracts give them, ``postgresql`` and ``dynamodb``; a source that
     no contract names is not touched. The lake is equal to its sources only once the pipelines have drained.
 
-    Raises UserError where the lake or a source cannot be read.
+    Raises UserError if the lake or a source cannot be read.
     """
     comparisons: dict[str, TableComparison] = {}
     for database in dict.fromkeys(contract.source.database for contract in contracts):

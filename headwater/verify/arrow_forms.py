@@ -30,7 +30,7 @@ _MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1000, "us": 1}
 def arrow_forms(array: pa.Array, type_: Type, text: ToForm = plain_text) -> list[Form]:
     """The forms of an Arrow array of the contract's type ``type_``.
 
-    ``text`` turns a text into its form where the column is a string or an array of strings; a text inside a struct is
+    ``text`` turns a text into its form if the column is a string or an array of strings; a text inside a struct is
     plain.
     """
     if pa.types.is_dictionary(array.type):

@@ -13,10 +13,11 @@ from headwater.verify.forms import Row
 
 @dataclass(frozen=True)
 class Found:
-    """A row of the source, and what asks the source for it again."""
+    """A row of the source."""
 
     row: Row
     asked: Any
+    """The key with which ``BunchedTable.rows_at`` reads the row again."""
 
 
 Bunch = Mapping[Row, Found]
@@ -24,7 +25,7 @@ Bunch = Mapping[Row, Found]
 
 
 def bunch_of(table: SourceTable, found: Iterable[Found]) -> Bunch:
-    """A table's rows by their key. Raises UserError where a key stands twice."""
+    """Return a table's rows by their key. Raises UserError if two rows have the same key."""
     key_of = key_taker(table)
     rows = list(found)
     bunch = {key_of(each.row): each for each in rows}
@@ -37,8 +38,11 @@ def bunch_of(table: SourceTable, found: Iterable[Found]) -> Bunch:
 
 
 class Pace:
-    """When a source may be read again: it rests after each piece of work, so that it spends a bounded part of its time.
-    ``clock`` gives seconds."""
+    """Says when a source may be read again, so that reading takes a bounded share of its time.
+
+    Args:
+        clock: Returns seconds that only grow.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -46,7 +50,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def rest(self, seconds: float) -> None:
-        """Read nothing for these seconds, after those that are left of earlier rests."""
+        """Add a rest of these seconds after the rests that are not over yet."""
         with self._lock:
             self._free_at = max(self._free_at, self._clock()) + seconds
 
@@ -57,19 +61,27 @@ class Pace:
 
 
 class BunchedTable(SourceTable, Protocol):
-    """What a comparison needs of a source's table that never ends."""
+    """A source's table as ``headwater verify --watch`` reads it."""
 
     @property
     def pace(self) -> Pace:
-        """The source's pace, for which whoever reads waits before each bunch is taken."""
+        """The source's pace. The reader waits for it before each bunch."""
 
     def bunches(self, rows: int, after: Any | None = None) -> Iterator[Bunch]:
-        """All rows in bunches of about ``rows`` at most, of which some may be empty; or those behind the one that is
-        asked for by ``after``, or more of them. Raises UserError where the rows cannot be read."""
+        """Stream all rows in bunches of about ``rows`` at most; a bunch may be empty.
+
+        With ``after``, the ``Found.asked`` of a row, the rows up to that one may be left out. Raises UserError if the
+        rows cannot be read.
+        """
 
     def rows_at(self, asked: Sequence[Any]) -> Iterator[Bunch]:
-        """The rows that are asked for, in parts, each as of a moment since the call. Raises UserError where they cannot
-        be read."""
+        """Stream the rows with these keys in parts, each as of a moment since the call.
+
+        Raises UserError if they cannot be read.
+        """
 
     def asked_of(self, key: Row) -> Any | None:
-        """What asks for a row whose key the lake alone has; None where nothing can."""
+        """Return the key of a row that only the lake has, as ``rows_at`` takes it.
+
+        Returns None if the source cannot have such a key.
+        """

@@ -29,7 +29,8 @@ RowsRead = Callable[[str, str, int], None]
 @dataclass(frozen=True)
 class Field:
     """One compared column of the lake. ``lake_forms`` turns the lake's values into forms, ``spell`` a form into text
-    for people. ``beside`` takes out of a form what belongs to columns whose values do not fit, given their names."""
+    for people. ``beside`` gets a form and the names of unfit columns, and returns the form without
+    their values."""
 
     name: str
     lake_forms: Callable[[pa.Array], list[Form]]
@@ -37,7 +38,7 @@ class Field:
     beside: Callable[[Form, Set[str]], Form] | None = None
 
     def compared(self, form: Form, unfit: Set[str]) -> Form:
-        """What of a form is compared in a row where the values of these columns do not fit."""
+        """The part of a form that is compared, if a row has unfit values in the columns ``unfit``."""
         if self.name in unfit:
             return None
         return form if self.beside is None else self.beside(form, unfit)
@@ -57,7 +58,7 @@ class SourceTable(Protocol):
     def rows(self) -> Iterator[Row]:
         """The source's rows as forms in the order of ``fields``.
 
-        A second call, which finds out which columns differ, should give the same rows. Raises UserError where the rows
+        A second call, which finds out which columns differ, should give the same rows. Raises UserError if the rows
         cannot be read.
         """
 
@@ -76,36 +77,39 @@ class Source(Protocol):
 class Example:
     """One row that differs.
 
-    ``kind`` is ``missing``, ``extra``, ``different`` or ``unfit``. ``columns`` holds the source's and the lake's value,
-    as text, by the name of each column that differs or whose value does not fit.
+    The values are text.
     """
 
     kind: str
+    """``missing``, ``extra``, ``different`` or ``unfit``."""
     key: dict[str, str]
+    """The key's values, by column."""
     columns: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The source's and the lake's value of each column that differs or whose value does not fit."""
 
 
 @dataclass(frozen=True)
 class TableComparison:
-    """What a table's comparison counted, in rows, and in values for ``unfit``.
-
-    ``missing`` are keys that only the source has. ``extra`` are live lake rows whose key the source does not have, and
-    every copy of a key beyond the first. ``different`` are keys that both have, with different content. ``unfit`` are
-    values of live lake rows that did not fit their columns, as ``_unfit`` says: they make no row different.
-
-    ``keys`` are the missing and the different keys as text, by the key's columns; none where they are more than
-    ``MAX_KEYS``, or a row is extra: reading them again would then not make the lake as the source.
-    """
+    """The counts of a table's comparison."""
 
     name: str
+    """The name of the lake table."""
     source_rows: int
     lake_rows: int
+    """The live rows of the lake."""
     missing: int
+    """The keys that only the source has."""
     extra: int
+    """The live lake rows whose key the source does not have, and every copy of a key beyond the first."""
     different: int
+    """The keys that both have, with different content."""
     examples: tuple[Example, ...] = ()
+    """Some of the rows that differ."""
     unfit: int = 0
+    """The values of live lake rows that did not fit their columns, as ``_unfit`` says. They make no row different."""
     keys: tuple[dict[str, str], ...] = ()
+    """The missing and the different keys as text, by the key's columns. Empty if there are more than ``MAX_KEYS``.
+    Empty also if a row is extra, because reading the keys again would then not make the lake equal."""
 
     @property
     def equal(self) -> bool:
@@ -128,7 +132,7 @@ class TableComparison:
 def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], report: RowsRead | None = None) -> TableComparison:
     """Compare a source's table with Arrow batches of its lake table, tombstones included.
 
-    Raises UserError where the source repeats a key.
+    Raises UserError if the source repeats a key.
     """
     name = table.contract.table
     report = report or (lambda table, side, rows: None)
@@ -197,8 +201,10 @@ def unfit_columns(batch: pa.RecordBatch) -> Iterator[frozenset[str]]:
 def _compare_unfit(
     table: SourceTable, lake: Mapping[Row, tuple[Row, frozenset[str]]]
 ) -> tuple[list[Example], list[Row]]:
-    """Compare rows that lack values which do not fit, by reading the source again: some examples, and the keys of the
-    rows that differ in what does fit."""
+    """Compare the lake's rows with unfit values, by reading the source again.
+
+    Returns some examples, and the keys of the rows that differ in other values too.
+    """
     examples: list[Example] = []
     different: list[Row] = []
     if not lake:
@@ -279,5 +285,5 @@ def spelled_key(table: SourceTable, key: Row, cut: Callable[[str], str] = shorte
 
 
 def digest(row: Row) -> bytes:
-    """What stands for a row where rows are many: 16 bytes."""
+    """A hash of 16 bytes that stands for a row, for tables of many rows."""
     return hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,8 +1,8 @@
 """DynamoDB's attribute values as forms, from both sides.
 
 The source's values come from boto3's own TypeDeserializer; the lake's values that are DynamoDB JSON are parsed here.
-Both become the same form: the type's tag and the value, with one spelling for each number and one order for the members
-of sets and maps.
+Both become the same form: the type's tag and the value. Each number has one spelling, and the members of sets and maps
+have one order.
 """
 
 import base64
@@ -54,7 +54,7 @@ def number(value: Any) -> str:
 
 
 def binary(value: Any) -> str:
-    """Bytes, given as boto3's Binary or as base64 text, in base64. Raises ValueError."""
+    """Return bytes as base64. ``value`` is boto3's Binary or base64 text. Raises ValueError."""
     raw = raw_bytes(value) if isinstance(value, Binary) else base64.b64decode(plain_text(value), validate=True)
     return base64.b64encode(raw).decode()
 
@@ -87,7 +87,7 @@ def of_value(value: Any) -> Form:
 
 
 def of_json(value: Any) -> Form:
-    """The form of a value in parsed DynamoDB JSON, e.g. ``{"S": "a"}``. Raises ValueError where it is not one."""
+    """The form of a value in parsed DynamoDB JSON, e.g. ``{"S": "a"}``. Raises ValueError if it is not one."""
     if not isinstance(value, Mapping) or len(value) != 1:
         raise ValueError(value)
     ((tag, inner),) = value.items()
@@ -131,7 +131,7 @@ _SETS: dict[str, ToForm] = {"SS": plain_text, "NS": _SCALARS["N"], "BS": binary}
 
 
 def parse_json(document: str) -> Any:
-    """Parse JSON. Raises ValueError, also where an object has a name twice."""
+    """Parse JSON. Raises ValueError, also if an object has a name twice."""
     return json.loads(document, object_pairs_hook=_object)
 
 

@@ -50,10 +50,15 @@ _DOCUMENTS = ("M", "L")
 
 
 class DynamoDbSource:
-    """DynamoDB, read with boto3's low-level ``client``. ``tables`` holds, by the contract's table, the actual name of
-    each DynamoDB table that is not called as the contract's ``source.table``. ``mask_key`` is the key of masks. Reading
-    in bunches takes at most ``read_units`` a second of each table: ``paces`` holds the pace of each, by its own name,
-    and gets those that it lacks."""
+    """Reads the tables of DynamoDB.
+
+    Args:
+        client: boto3's low-level client.
+        tables: By the contract's table, the DynamoDB table's name if it is not the contract's ``source.table``.
+        mask_key: The key of masks.
+        read_units: The most read units a second that reading in bunches takes of each table.
+        paces: The pace of each DynamoDB table, by its name. Missing ones are added.
+    """
 
     def __init__(
         self,
@@ -74,7 +79,7 @@ class DynamoDbSource:
         return nullcontext()
 
     def table(self, contract: Contract) -> "DynamoDbTable":
-        """The items of a contract's table. Raises UserError where it needs the key of masks and there is none."""
+        """Return a contract's table. Raises UserError if it needs the key of masks and there is none."""
         table = self._tables.get(contract.table, contract.source.table)
         pace = self._paces.setdefault(table, Pace())
         return DynamoDbTable(contract, self._client, table, self._mask_key, self._read_units, pace)
@@ -107,15 +112,17 @@ class DynamoDbTable:
         self._key_names: tuple[str, ...] = ()
 
     def rows(self) -> Iterator[Row]:
-        """Stream the items' rows, with strongly consistent reads. Raises UserError where the table cannot be read."""
+        """Stream the items' rows, with strongly consistent reads. Raises UserError if the table cannot be read."""
         with self._errors():
             for page in self._client.get_paginator("scan").paginate(TableName=self._table, ConsistentRead=True):
                 for item in page["Items"]:
                     yield self.row(item)
 
     def bunches(self, rows: int, after: Any | None = None) -> Iterator[Bunch]:
-        """The items in bunches of at most ``rows``, a page of a strongly consistent Scan each; those behind ``after``,
-        which is what ``asked`` is of a bunch's last item. Raises UserError as ``rows`` does."""
+        """Stream the items in bunches of at most ``rows``, each a page of a strongly consistent Scan.
+
+        The stream begins after the item whose ``Found.asked`` is ``after``. Raises UserError as ``rows`` does.
+        """
         named = self._named_key()
         request = {"TableName": self._table, "ConsistentRead": True, "Limit": rows, "ReturnConsumedCapacity": "TOTAL"}
         if after is not None:
@@ -130,9 +137,12 @@ class DynamoDbTable:
             request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
     def rows_at(self, asked: Sequence[Any]) -> Iterator[Bunch]:
-        """The items with these keys, of ``Found.asked`` or ``asked_of``, by strongly consistent reads. Keys that
-        DynamoDB leaves out are asked for again, with rests that grow. Raises UserError as ``rows`` does, and where it
-        gives nothing for a minute."""
+        """Stream the items with these keys, by strongly consistent reads.
+
+        The keys come from ``Found.asked`` or ``asked_of``. Raises UserError as ``rows`` does, and if DynamoDB returns
+        nothing for a minute.
+        """
+        # DynamoDB may leave out keys (UnprocessedKeys): they are requested again, after rests that grow.
         waiting = list(asked)
         refusals = 0
         while waiting:
@@ -153,8 +163,10 @@ class DynamoDbTable:
             yield self._bunch(answer.get("Responses", {}).get(self._table, ()), tuple(now[0]))
 
     def asked_of(self, key: Row) -> dict[str, dict[str, Any]] | None:
-        """By what an item is asked for whose key the lake alone has, as forms; None where DynamoDB would refuse it:
-        what is no key that an item can have."""
+        """Return the key of an item that only the lake has, as ``rows_at`` takes it.
+
+        Returns None for a key that no item can have, which DynamoDB would refuse.
+        """
         values: dict[str, dict[str, Any]] = {}
         for name, form in zip(self.contract.key, key, strict=True):
             column = self.contract.column(name)
@@ -173,7 +185,7 @@ class DynamoDbTable:
         return bunch_of(self, (Found(self.row(item), {name: item[name] for name in named}) for item in items))
 
     def _rest_for(self, consumed: Mapping[str, Any] | None, otherwise: float) -> None:
-        """Rest for what a request has consumed, or, where the API does not say it, as for so many units."""
+        """Rest for the units that a request has consumed, or for ``otherwise`` units if the API does not say."""
         units = otherwise if consumed is None else consumed.get("CapacityUnits", otherwise)
         self.pace.rest(units / self._read_units)
 
@@ -192,7 +204,7 @@ class DynamoDbTable:
         except (BotoCoreError, ClientError) as error:
             if isinstance(error, ClientError) and error.response["Error"]["Code"] in _THROTTLED:
                 raise UserError(self._throttled(error.response["Error"]["Code"])) from None
-            # Not from it: its own text may repeat values of items.
+            # Without the error as a cause, because its own text may repeat values of items.
             raise UserError(
                 f"{self.contract.table}: reading the DynamoDB table {self._table} failed: {_told(error)}. Check "
                 "--dynamodb-table, --dynamodb-endpoint, --region and the AWS credentials, which need dynamodb:Scan, "
@@ -201,14 +213,14 @@ class DynamoDbTable:
 
     def _throttled(self, how: str) -> str:
         return (
-            f"{self.contract.table}: the DynamoDB table {self._table} is throttled: {how}. Take less of it by "
-            "--read-units, or give it more read capacity."
+            f"{self.contract.table}: the DynamoDB table {self._table} is throttled: {how}. Read it more slowly, with a "
+            "lower --read-units, or give it more read capacity."
         )
 
     def row(self, item: Mapping[str, Any]) -> Row:
         """One item's forms, from its attributes as the client returns them."""
         values: Mapping[str, Any] = dynamodb_forms.deserialized(item)
-        # Where no maps lead to what is hidden, the lake has nothing of the attribute.
+        # If something other than maps is on the way to a hidden value, the lake has nothing of the whole attribute.
         unknown = {path[0] for path in self.contract.hidden_inside if isinstance(_at(values, path), _NoMap)}
         values = {name: value for name, value in values.items() if name not in unknown}
         for path in self.contract.exclude:
@@ -218,7 +230,7 @@ class DynamoDbTable:
         return (*(to_form(_at(values, path)) for path, to_form in self._plan), self._rest(values))
 
     def _with_mask(self, values: Mapping[str, Any], mask: Mask, path: tuple[str, ...]) -> Mapping[str, Any]:
-        """The map with the mask of what lies at the path."""
+        """Return the map with the mask in place of the value at the path."""
         name, *inner = path
         if name not in values:
             return values
@@ -244,7 +256,7 @@ def _is_key_value(value: Mapping[str, Any], most: int) -> bool:
 
 
 def _told(error: BotoCoreError | ClientError) -> str:
-    """What an error says, without the values that requests repeat."""
+    """An error's text, without the values of items that requests repeat."""
     if isinstance(error, ParamValidationError):
         return type(error).__name__
     if isinstance(error, ClientError) and error.response["Error"]["Code"] == "ValidationException":
@@ -256,14 +268,15 @@ _ABSENT = object()
 
 
 class _NoMap(NamedTuple):
-    """What is on the way to a name and is no map. No column's type takes it."""
+    """A value on the way of a path that is no map. No column's type takes it."""
 
     name: str
+    """The name in the path that it would have to hold."""
     value: Any
 
 
 def _without(values: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
-    """The map without what lies at the path."""
+    """Return the map without the value at the path."""
     name, *inner = path
     if not inner:
         return {key: value for key, value in values.items() if key != name}
@@ -272,8 +285,11 @@ def _without(values: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, A
 
 
 def _at(values: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    """The value at a path into maps: ``_ABSENT`` where there is none, None where it or a map around it is NULL, a
-    ``_NoMap`` where something else is around it."""
+    """Return the value at a path into maps.
+
+    It is ``_ABSENT`` if there is no value, and None if it or a map around it is NULL. If something other than a map is
+    around it, a ``_NoMap`` is returned.
+    """
     value: Any = values
     for name in path:
         if value is None or value is _ABSENT:
@@ -289,21 +305,20 @@ def _at(values: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 @dataclass
 class _Named:
-    """What a contract names of a value.
-
-    ``whole`` where a column holds all of it, ``parts`` by name where columns hold parts of a map, ``element`` where
-    they hold parts of a list's elements. ``held`` where a column holds the value itself, whole or as a struct of its
-    parts.
-    """
+    """The parts of a value that a contract's columns hold."""
 
     held: bool = False
+    """Whether a column holds the value itself, whole or as a struct of its parts."""
     whole: bool = False
+    """Whether a column holds all of it."""
     parts: dict[str, "_Named"] = field(default_factory=dict)
+    """The parts of a map that columns hold, by name."""
     element: "_Named | None" = None
+    """The parts of a list's elements that columns hold."""
 
     @staticmethod
     def by(contract: Contract) -> "_Named":
-        """What a contract's columns name of an item."""
+        """Return the parts of an item that a contract's columns hold."""
         item = _Named()
         for column in contract.columns:
             named = item
@@ -324,10 +339,10 @@ class _Named:
             self.whole = True
 
     def leftovers(self, value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Form]]:
-        """Path and form of what no column names.
+        """Stream the path and the form of each value that no column holds.
 
-        A column is null where its attribute is absent, is NULL, or lies in a map that is empty: the NULL and the empty
-        map are left over too, so that ``_rest`` tells the three apart.
+        A column is null if its attribute is absent, is NULL, or lies in an empty map. To tell the three apart, NULL and
+        the empty map are left over too.
         """
         if value is None:
             yield path, _whole_form(None)
@@ -373,14 +388,16 @@ def _rest_field(contract: Contract) -> Field:
 
 
 def _along(path: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    """Whether one of two paths leads through the other: there, or below it, a value that does not fit is kept."""
+    """Whether one of two paths begins with the other. ``_rest`` keeps values that do not fit at such paths."""
     shorter = min(len(path), len(other))
     return path[:shorter] == other[:shorter]
 
 
 def _path(name: str, known: Container[str]) -> tuple[str, ...]:
-    """The path that a name in ``_rest`` stands for: several names where it begins with a quote or with an attribute
-    that columns name, else itself."""
+    """Return the path that a name in ``_rest`` stands for.
+
+    The name is a path of several names if it begins with a quote, or with an attribute that columns hold.
+    """
     if name.startswith('"') or name.partition(".")[0] in known:
         return dynamodb_forms.split_path(name)
     return (name,)

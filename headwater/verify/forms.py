@@ -25,8 +25,11 @@ _WRITTEN = re.compile(r"(\d{4}-\d\d)-(\d\d)(?:\Z|[T ](?:(\d\d)(?!\d))?)")
 
 
 def part_form(transform: Transform) -> ToForm:
-    """The form of what a transform makes of a date or a timestamp in ISO 8601 as it is written, of a number with its
-    unit, or for buckets of a text. Raises ValueError."""
+    """Return the function that gives the form of a transformed value.
+
+    It takes a date or a timestamp as ISO 8601 text, a number if the transform has a unit, or a text for buckets. It
+    raises ValueError for anything else.
+    """
     if transform.is_bucket:
         return lambda value: zlib.crc32(plain_text(value).encode()) % transform.buckets
     unit = transform.micros
@@ -73,8 +76,10 @@ def plain_text(value: Any) -> str:
 
 
 def unscaled(value: Decimal, scale: int) -> Form:
-    """A decimal in units of its last digit, e.g. 15000 for 1.5 at scale 4; as text where it has more digits than
-    ``scale`` after the point or is no finite number."""
+    """Return a decimal in units of its last digit, e.g. 15000 for 1.5 at scale 4.
+
+    It is a text if it has more than ``scale`` digits after the point or is not finite.
+    """
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         return str(value)

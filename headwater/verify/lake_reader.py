@@ -31,8 +31,8 @@ def s3_options(
 ) -> dict[str, str]:
     """hudi-rs's storage options for S3.
 
-    An ``endpoint`` may be http, and is addressed with the bucket in the path. Without keys, hudi-rs takes those of the
-    environment or of the machine's role.
+    An ``endpoint`` may be http, and is addressed with the bucket in the path. Without keys, hudi-rs takes the
+    credentials of the environment or of the machine's role.
     """
     options = {
         "aws_region": region,
@@ -55,7 +55,7 @@ def read_lake(uri: str, storage: Mapping[str, str], patience: float | None = Non
     """Stream a Hudi table's current snapshot, tombstones included. A table that was never written gives nothing.
 
     ``storage`` are hudi-rs's storage options (see ``s3_options``). Waits for a compaction that is under way, up to
-    ``patience`` seconds, by default a minute. Raises CompactionOpen where that is not completed, and UserError where
+    ``patience`` seconds, by default a minute. Raises CompactionOpen if that is not completed, and UserError if
     the table cannot be read.
     """
     patiently = Retrying(
@@ -83,12 +83,15 @@ class CompactionOpen(UserError):
 
 
 def _open(uri: str, storage: Mapping[str, str]) -> HudiTable:
-    """The table as of now. What is committed after a compaction was planned goes to log files of the file slice which
-    that makes; until it is complete, hudi-rs 0.5 leaves them out, and gives older rows without a word."""
+    """Open the table as of now.
+
+    Commits after the plan of a compaction write to log files of the compaction's new file slice. Until the compaction
+    is complete, hudi-rs 0.5 ignores these files and returns older rows. Raises CompactionOpen in that case.
+    """
     table = HudiTableBuilder.from_base_uri(uri).with_storage_options(dict(storage)).build()
     timeline = table.get_timeline()
     newest = max((rows.timestamp for rows in timeline.get_completed_deltacommits()), default="")
-    # To this reader one is open that is complete by now, but was not when the timeline was read.
+    # A compaction that was not complete when the timeline was read counts as open.
     completed = {compaction.timestamp for compaction in timeline.get_completed_commits()}
     for instant in _planned_compactions(uri, storage) - completed:
         if instant < newest:
@@ -136,7 +139,7 @@ def live_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def read_live_table(uri: str, storage: Mapping[str, str]) -> pa.Table | None:
-    """A lake table's live rows as one Arrow table, or None where it was never written."""
+    """A lake table's live rows as one Arrow table, or None if it was never written."""
     batches = list(live_rows(read_lake(uri, storage)))
     return pa.Table.from_batches(batches) if batches else None
 

@@ -77,7 +77,7 @@ class Work:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count what is waited for here, an error included."""
+        """Count the time of this context, also if it ends with an error."""
         began = time.perf_counter()
         try:
             yield
@@ -86,8 +86,11 @@ class Work:
 
 
 def copied(connection: psycopg.Connection, statement: sql.Composed, work: Work) -> Generator[Piece]:
-    """The rows of a COPY. Each piece is whole before it is given, so that the server's work is not that of who takes
-    it; what it does before its first row is counted, too."""
+    """Stream the rows of a COPY in pieces, and count the server's time into ``work``.
+
+    The time before the first row counts. A piece is read completely before it is yielded, so the caller's own time does
+    not count.
+    """
     with ExitStack() as opened:
         with work.counted():
             copy = opened.enter_context(opened.enter_context(connection.cursor()).copy(statement))
@@ -109,17 +112,19 @@ class PacedReader:
         self._pace = pace
 
     def part(self, statement: sql.Composed) -> tuple[Piece, int]:
-        """What a COPY gives, as far as it fits into a piece, and how many rows are left out. Raises psycopg.Error."""
+        """Return the first piece of a COPY, and how many rows it leaves out. Raises psycopg.Error."""
         with self._paced() as work, self._snapshot(STATEMENT_MINUTES):
             read = copied(self._connection, statement, work)
             piece = next(read, Piece((), 0))
-            # To take the rest is cheaper than to cancel it, which takes a connection.
+            # Reading the remaining rows is cheaper than a cancellation, which opens another connection.
             return piece, sum(len(more.rows) for more in read)
 
     def in_one_pass(self, statement: sql.Composed, most: int) -> Iterator[Piece]:
-        """All that a COPY gives, in pieces of at most so many rows out of a temporary file: no transaction is open
-        while they are taken. The rest comes when all are given, which would only grow old meanwhile. Raises
-        psycopg.Error, and OSError where the file has no room."""
+        """Stream a COPY in pieces of at most ``most`` rows, out of a temporary file.
+
+        No transaction is open while the pieces are taken. The rest for the server's time follows the last piece, so
+        that the rows do not grow old. Raises psycopg.Error, and OSError if the file has no room.
+        """
         with self._paced() as work, tempfile.TemporaryFile("w+", encoding="utf-8") as file:
             with self._snapshot(PASS_MINUTES), closing(copied(self._connection, statement, work)) as read:
                 for piece in read:

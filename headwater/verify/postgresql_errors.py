@@ -1,4 +1,4 @@
-"""PostgreSQL's errors without the values of rows, which its messages may repeat: what is said of them is kept."""
+"""PostgreSQL's errors as texts that may be kept, without the values of rows that its messages may repeat."""
 
 import re
 
@@ -10,8 +10,10 @@ _WITHOUT_VALUES = ("08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "
 
 
 def told(error: psycopg.Error) -> str:
-    """What an error says, in a line: its condition and SQLSTATE, and the server's message where that holds no values.
-    An error of the connection has no SQLSTATE and is told whole."""
+    """Return an error in a line: its condition and SQLSTATE, or the server's message if that holds no values.
+
+    An error of the connection has no SQLSTATE and comes in full.
+    """
     if error.sqlstate is None:
         is_data = isinstance(error, psycopg.DataError)
         return _condition(error) if is_data else " ".join(str(error).split())

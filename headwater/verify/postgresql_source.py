@@ -70,7 +70,7 @@ LIMIT 1
 def load_queries(contracts: Iterable[Contract], folder: Path) -> dict[str, str]:
     """The SQL of each contract's ``verify_with``, by table; ``folder`` holds the contracts and these files.
 
-    Raises UserError where a file cannot be read.
+    Raises UserError if a file cannot be read.
     """
     queries: dict[str, str] = {}
     for contract in contracts:
@@ -110,7 +110,7 @@ class PostgresqlSource:
     def reading(self) -> Iterator[None]:
         """Read all tables in one REPEATABLE READ transaction, so that they fit together while a workload runs.
 
-        Raises ValueError where the connection is inside a transaction.
+        Raises ValueError if the connection is inside a transaction.
         """
         if self._connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
             raise ValueError("verify needs a connection outside a transaction, to read all tables in one snapshot")
@@ -118,7 +118,7 @@ class PostgresqlSource:
             yield
 
     def table(self, contract: Contract) -> "PostgresqlTable":
-        """The rows of a contract's table, or those that its ``verify_with`` computes. Raises UserError where it needs
+        """The rows of a contract's table, or those that its ``verify_with`` computes. Raises UserError if it needs
         the key of masks and there is none."""
         query = self._queries.get(contract.table)
         return PostgresqlTable(contract, self._connection, query, self._mask_key, self._share, self._pace)
@@ -164,7 +164,7 @@ class PostgresqlTable:
             self._plan.append((self._selected.index(wanted), column.path[1:], is_json, to_form))
 
     def rows(self) -> Iterator[Row]:
-        """Stream the rows. Raises UserError where the source lacks the table or a column, or refuses to read it.
+        """Stream the rows. Raises UserError if the source lacks the table or a column, or refuses to read it.
 
         Within a transaction, which goes on where the stream is left before its end."""
         with self._errors(), self._connection.transaction():
@@ -172,12 +172,12 @@ class PostgresqlTable:
                 yield from map(self.row, piece.rows)
 
     def bunches(self, rows: int, after: Any | None = None) -> Iterator[Bunch]:
-        """The rows in bunches of at most ``rows``, fewer where they are long, in the order of an index of their key and
-        each as of a moment of its own; those behind ``after``, which is what ``asked`` is of a bunch's last row.
+        """Stream the rows in bunches of at most ``rows``, in the order of an index of their key.
 
-        A ``verify_with``, and a table without such an index, is read by one statement, from its beginning. It is kept
-        in a temporary file, and the server rests when all is given. Raises UserError as ``rows`` does, and where a key
-        is null."""
+        Each bunch is as of a moment of its own, and has fewer rows if they are long. The stream begins after the row
+        whose ``Found.asked`` is ``after``. A ``verify_with``, and a table without such an index, is read from its
+        beginning by one statement, into a temporary file. Raises UserError as ``rows`` does, and if a key is null.
+        """
         order = self._order
         if order is None:
             yield from self._in_one_pass(self._statement(), rows)
@@ -195,7 +195,7 @@ class PostgresqlTable:
 
     def rows_at(self, asked: Sequence[Any]) -> Iterator[Bunch]:
         """The rows with these keys, of ``Found.asked`` or ``asked_of``, in parts as of one moment each; all at once
-        where ``bunches`` takes one statement. Raises UserError as ``rows`` does."""
+        if ``bunches`` takes one statement. Raises UserError as ``rows`` does."""
         if not asked:
             return
         if self._order is None:
@@ -219,8 +219,10 @@ class PostgresqlTable:
                 yield self._bunch(piece)
 
     def asked_of(self, key: Row) -> tuple[str, ...] | None:
-        """By what a row is asked for whose key the lake alone has, as forms; None where the source would not know it:
-        what is not of its type."""
+        """Return the key of a row that only the lake has, as ``rows_at`` takes it.
+
+        Returns None for a key that is not of the source's type.
+        """
         if any(value is None or (isinstance(value, tuple) and not is_interval(value)) for value in key):
             return None
         return tuple(spelled_key(self, key, str).values())
@@ -232,7 +234,7 @@ class PostgresqlTable:
 
     @cached_property
     def _order(self) -> tuple[str, ...] | None:
-        """The columns of an index, all of the key, by which the table can be read in parts; None where there is none.
+        """The columns of an index, all of the key, by which the table can be read in parts; None if there is none.
         Raises UserError."""
         if self._query is not None:
             return None
@@ -242,14 +244,16 @@ class PostgresqlTable:
         return None if found is None else tuple(found[0])
 
     def _readable(self, keys: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
-        """Those of the keys that PostgreSQL can read as values of their columns. Another one is no row's: it is the
-        text of a value that the lake has, and what the source has it can read."""
+        """Return the keys that PostgreSQL can read as values of their columns.
+
+        The source has no row of the other keys, because it can read its own values. They come from the lake.
+        """
         with self._errors(STATEMENT_MINUTES):
             try:
                 self._reader.run(self._probe(self._is_among(keys)))
                 return keys
             except (psycopg.DataError, UnicodeEncodeError):
-                # Not for the keys where this fails, too.
+                # If this fails as well, the keys are not the cause, and the error is raised.
                 self._reader.run(self._probe(sql.SQL("true")))
         half = len(keys) // 2
         return [*self._readable(keys[:half]), *self._readable(keys[half:])] if half else []
@@ -268,7 +272,7 @@ class PostgresqlTable:
         return bunch_of(self, (Found(self.row(texts), self._asked(texts)) for texts in piece.rows))
 
     def _asked(self, texts: Texts) -> tuple[str, ...]:
-        """By what a row is asked for again. Raises UserError."""
+        """Return the key that reads a row again. Raises UserError if a part of it is null."""
         names = [name for name, _ in self._selected]
         key = {name: texts[names.index(name)] for name in self._key_names}
         null = next((name for name, text in key.items() if text is None), None)
@@ -345,7 +349,7 @@ def _literals(key: Iterable[str]) -> sql.Composed:
 
 
 def _document(text: str) -> Any:
-    """Parsed JSON; the text itself where it is too deep for Python. The lake calls such a document unfit."""
+    """Parsed JSON; the text itself if it is too deep for Python. The lake calls such a document unfit."""
     try:
         return json.loads(text, parse_float=Decimal, parse_int=_json_integer)
     except RecursionError:

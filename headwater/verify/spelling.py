@@ -73,7 +73,7 @@ def spelled_interval(form: Form) -> str:
 
 
 def _civil(days: int) -> tuple[str, str]:
-    """A day of any year, and `` BC`` where that is before the first."""
+    """A day of any year, and `` BC`` if the year is before the first."""
     # As forms._days_from_civil, backwards.
     since = days + 719_468
     era, of_era = divmod(since, 146_097)

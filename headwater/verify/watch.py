@@ -1,9 +1,11 @@
-"""Compare a source's table with its lake table for ever, while all writes go on.
+"""Compare a source's table with its lake table without end, while all writes go on.
 
-The source is read in bunches, each at a moment of its own, and the lake soon after. What differs then may only be on
-its way, so that it is a suspect: its row is read again in the source, and in the lake once that has all that the source
-had by then. A difference is what differs still, where the lake's row has not changed since before the source was read:
-then no change of it can be on its way. Where the lake's row has changed meanwhile, the suspect is tried again.
+The source is read in bunches, each at a moment of its own, and the lake soon after. A row that differs then is a
+suspect, because its change may still be on its way. A trial reads the suspect's row in the source once more. It waits
+until the lake has everything that the source had by then, and reads the row there.
+
+The row is a difference if both still differ and the lake's row has not changed since before the first reading. Then no
+change of it can be on its way. If the lake's row has changed meanwhile, the suspect is tried again.
 """
 
 import hashlib
@@ -32,14 +34,14 @@ from headwater.verify.lake_reader import CompactionOpen
 
 MISSING, EXTRA, DIFFERENT = "missing", "extra", "different"
 BUNCH_ROWS = 20_000
-"""How many rows one statement, or a page, of the source gives at most."""
+"""The most rows that one statement, or a page, of the source gives."""
 MOST_DIFFERENCES = 10_000
-"""As many rows are named; who has more that differ needs no names."""
+"""The most rows that are named as differing. Beyond them, names no longer help."""
+# A scan of the source stops after this many rows or seconds; then the lake is read. Longer scans meet more changes.
 _LOOK_ROWS = 200_000
 _LOOK_SECONDS = 60.0
-# Either ends a look at the source, after which the lake is read: the longer it takes, the more changes meanwhile.
+# The most of all tables' time that goes into reading the lake after scans. Trials take up to half of a table's time.
 _SHARE_OF_LAKE = 0.25
-# Of the time of all tables, reading the lake for looks takes as much at most; for trials up to a half of a table's.
 _COMPACTION_SECONDS = 300.0
 _TRIED_AT_ONCE = 2_000
 _TRIES = 10
@@ -51,13 +53,13 @@ _POLL_SECONDS = 1.0
 _MOST_POLL_SECONDS = 10.0
 
 _Version = tuple[str, ...]
-"""What tells whether the lake's rows of a key have changed: their orders, those of tombstones among them."""
+"""The sorted orders of the lake's rows of a key, tombstones included. They differ once one of the rows has changed."""
 
 Reached = Callable[[], bool]
-"""Whether the lake has all that the source had at a moment."""
+"""Returns True once the lake has everything that the source had at a certain moment."""
 
 _Kept = tuple[Row, frozenset[str]]
-"""A row of the lake's, and its columns whose values do not fit."""
+"""A row of the lake, and its columns whose values do not fit."""
 
 Kept = TypeVar("Kept")
 Done = TypeVar("Done")
@@ -65,15 +67,18 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True)
 class Difference:
-    """A row that differs: ``missing`` in the lake, ``extra`` there, or ``different``. ``key`` and ``columns``, with the
-    source's and the lake's values, are text, and ``asked`` is by what the source is asked for the row. ``since`` is
-    when it was found, in epoch seconds."""
+    """A row that differs between the source and the lake."""
 
     kind: str
+    """``missing`` in the lake, ``extra`` there, or ``different``."""
     key: Mapping[str, str]
+    """The key's values as text, by column."""
     columns: Mapping[str, tuple[str, str]]
+    """The source's value and the lake's, as text, of each column that differs."""
     asked: Any
+    """The key with which ``BunchedTable.rows_at`` reads the row in the source."""
     since: float
+    """When the difference was found, in epoch seconds."""
 
     @property
     def row(self) -> str:
@@ -83,10 +88,12 @@ class Difference:
 
 @dataclass(slots=True)
 class _Stored(Generic[Kept]):
-    """What is kept of the lake's live rows of a key, and the orders of all."""
+    """The lake's rows of one key."""
 
     rows: list[Kept] = field(default_factory=list)
+    """The live rows, or their hashes."""
     orders: list[str] = field(default_factory=list)
+    """The orders of all rows, tombstones included."""
 
     @property
     def version(self) -> _Version:
@@ -95,39 +102,55 @@ class _Stored(Generic[Kept]):
 
 @dataclass(frozen=True)
 class _Suspect:
-    """A key to be tried: by what the source is asked for it, and the version that the lake's rows had before."""
+    """A key that a trial has to decide."""
 
     asked: Any
+    """The key with which ``BunchedTable.rows_at`` reads the row in the source."""
     version: _Version
+    """The version of the lake's rows before the trial."""
     tries: int = 0
+    """How many trials have not decided it."""
 
 
 @dataclass
 class _Look:
-    """Rows of the source by their key, as hashes, until they are compared with the lake's, and since when;
-    ``suspected`` are the keys that were found by it already."""
+    """A scan of some of the source's rows, which wait to be compared with the lake."""
 
     began: float
+    """When the scan began, in seconds of the watch's clock."""
     rows: dict[Row, tuple[bytes, Any]] = field(default_factory=dict)
+    """By key, the row's hash, and the key that reads it again."""
     suspected: set[Row] = field(default_factory=set)
+    """The keys that this scan has made suspects."""
 
 
 @dataclass
 class _Round:
-    """How far a round has come: hashes of the keys that it has ``seen``, what was looked at last, and what asks for the
-    last row; ``failed_after`` is where it failed before."""
+    """How far a round over all rows has come."""
 
     look: _Look
+    """The scan that is not compared yet."""
     seen: set[int] = field(default_factory=set)
+    """Hashes of all keys that the round has read in the source."""
     after: Any = None
+    """The key of the last row that was read, from which the round goes on."""
     failed_after: Any = None
+    """The value of ``after`` when the round failed the last time."""
 
 
 class TableWatch:
-    """Compares one table. ``table`` gives the source's, ``lake`` the rows of the lake's as they are now, tombstones
-    included, and ``position`` a test of whether the lake has all that the source has now. What it does are steps: an
-    iterator gives the seconds to wait before it is asked for the next one. Tables share the ``pace`` of reading the
-    lake. ``clock`` gives seconds that only grow, and ``now`` epoch seconds."""
+    """Compares one table of a source with its lake table.
+
+    Its methods work in steps: each yields the seconds to wait before the next step.
+
+    Args:
+        table: Returns the source's table.
+        lake: Returns the rows of the lake's table as they are now, tombstones included.
+        position: Returns a test of whether the lake has everything that the source has now.
+        pace: When the lake may be read for scans; all tables share one.
+        clock: Returns seconds that only grow.
+        now: Returns epoch seconds.
+    """
 
     def __init__(
         self,
@@ -146,33 +169,34 @@ class TableWatch:
         self._now = now
         self._suspects: dict[Row, _Suspect] = {}
         self._tried: dict[Row, _Suspect] = {}
-        self._again: dict[Row, tuple[float, _Version]] = {}
         # When each difference was tried last, the oldest first, and the version that the lake's rows had.
+        self._again: dict[Row, tuple[float, _Version]] = {}
+        # Rows whose values that fit are equal, but that have others: the source's hash and the lake's version.
         self._equal: dict[Row, tuple[bytes, _Version]] = {}
-        # Rows with values that do not fit, which are equal beside them: the source's hash and the lake's version.
         self._broken_off: _Round | None = None
         self._behind_since: dict[bool, float] = {}
         self._lake_seconds = 0.0
+        # The first round's suspects that no trial has had yet.
         self._untried: set[Row] | None = None
-        # Of what the first round has suspected what was in no trial yet.
         self.trials_done = 0
-        """How many trials have come to an end."""
+        """How many trials have ended."""
         self.differences: dict[Row, Difference] = {}
-        """What differs, by its key."""
+        """The rows that differ, by key."""
         self.source_rows = 0
+        """How many rows the last complete round has read in the source."""
         self.lake_rows = 0
-        """How many rows the last whole round has seen."""
+        """How many live rows the last complete round has read in the lake."""
         self.unsettled = 0
-        """How many rows, since the last round began, changed whenever they were tried, or could not be tried."""
+        """How many rows since the round began changed in every trial, or had no room for a trial."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is suspected but what is known to differ."""
+        """Whether every suspect is already known to differ."""
         return not self._suspected
 
     @property
     def has_tried_first(self) -> bool:
-        """Whether a round was complete, and all that was suspected by then was tried once."""
+        """Whether the first round is complete and each of its suspects has had a trial."""
         return self._untried is not None and not self._untried
 
     @property
@@ -181,20 +205,23 @@ class TableWatch:
 
     @property
     def behind_seconds(self) -> float:
-        """For how long the lake has not come as far as the source was; 0 where that is as it may be."""
+        """For how many seconds the lake has been behind the source; 0 for a usual delay."""
         now = self._clock()
         waited = now - min(self._behind_since.values(), default=now)
         return waited if waited > _BEHIND_SECONDS else 0.0
 
     def kinds(self) -> Counter[str]:
-        """How many rows differ, by kind."""
+        """Count the rows that differ, by kind."""
         return Counter(difference.kind for difference in self.differences.values())
 
     # --- All rows ---------------------------------------------------------------------------------------------------
 
     def round(self) -> Iterator[float]:
-        """Compare all rows once, in steps. Raises UserError; the next round goes on behind what this one has read, or
-        begins anew where that fails there, too."""
+        """Compare all rows once, in steps.
+
+        Raises UserError. The next round then goes on after the last row that was read. If it fails at the same row, the
+        round after it begins anew.
+        """
         round_, self._broken_off = self._broken_off, None
         if round_ is None:
             round_ = _Round(_Look(self._clock()))
@@ -226,7 +253,7 @@ class TableWatch:
         yield from self._compared(table, round_.look, round_.seen)
 
     def _compared(self, table: BunchedTable, look: _Look, seen: Set[int] | None = None) -> Iterator[float]:
-        """Compare what was looked at, and once more where more was suspected than can be tried soon."""
+        """Compare a scan with the lake, and repeat that while there are too many suspects to hold."""
         while True:
             while (wait := self._pace.wait) > 0:
                 yield wait
@@ -239,11 +266,14 @@ class TableWatch:
         yield 0.0
 
     def _compare(self, table: BunchedTable, look: _Look, seen: Set[int] | None) -> bool:
-        """Compare rows of the source with the lake's, and suspect those that differ; with all keys that are ``seen``,
-        the lake's other rows, too. Says whether there was room for all suspects; what a look has had tried it does not
-        suspect again, since it only grows older."""
+        """Compare the rows of a scan with the lake's, and make suspects of rows that differ.
+
+        With ``seen``, the keys of a complete round, the lake's rows of other keys become suspects too. Returns False if
+        there was no room for all suspects. A scan suspects a key only once, because its rows only grow older.
+        """
         stored, live, others = self._stored(table, look.rows, lambda row, _: digest(row), seen)
         unsettled = 0
+        # The keys that only the lake has come last, without a row of the source.
         for key, expected in itertools.chain(look.rows.items(), ((other, None) for other in others)):
             found = stored.get(key, _Stored())
             if expected is not None and self._is_equal(key, expected[0], found):
@@ -273,8 +303,11 @@ class TableWatch:
     # --- What is suspected ------------------------------------------------------------------------------------------
 
     def trials(self, *, again: bool) -> Iterator[float]:
-        """Try what is suspected, or ``again`` what differs, without an end: the one keeps the other from waiting.
-        Raises UserError; what was being tried is then tried by the next trials."""
+        """Try suspects, or with ``again`` the known differences, without end.
+
+        The two run beside each other, so that neither waits for the other. Raises UserError; the next call then tries
+        the same keys.
+        """
         while True:
             tried = self._to_try_again() if again else self._to_try()
             if not tried:
@@ -283,6 +316,7 @@ class TableWatch:
                 continue
             self._tried |= tried
             put_off: Mapping[Row, _Suspect] = tried
+            # Read the source first, then wait until the lake has everything that the source had, then read the lake.
             try:
                 source: dict[Row, Found] = {}
                 table = self._table()
@@ -307,11 +341,11 @@ class TableWatch:
             yield self._lake_seconds
 
     def _to_try(self) -> dict[Row, _Suspect]:
-        """Of what is suspected what has waited longest."""
+        """The suspects that have waited longest."""
         return {key: self._suspects.pop(key) for key in list(itertools.islice(self._suspects, _TRIED_AT_ONCE))}
 
     def _to_try_again(self) -> dict[Row, _Suspect]:
-        """Of what differs what was not tried for the longest time."""
+        """The differences whose last trial is the longest ago."""
         now = self._clock()
         due = itertools.takewhile(lambda item: now - item[1][0] >= _AGAIN_SECONDS, self._again.items())
         chosen = {
@@ -323,8 +357,10 @@ class TableWatch:
         return chosen
 
     def _reached(self, reached: Reached, again: bool) -> Generator[float, None, bool]:
-        """Wait until the lake has come as far, and say whether it has; not for ever, since a lake that was set back, or
-        has begun anew, never has what it was to have."""
+        """Wait until the lake has reached the source's position, and return whether it has.
+
+        The wait ends at some time, because a lake that was restored or begun anew never reaches an old position.
+        """
         began = self._clock()
         poll = _POLL_SECONDS
         while not reached():
@@ -337,7 +373,7 @@ class TableWatch:
         return True
 
     def _judge(self, table: BunchedTable, tried: Mapping[Row, _Suspect], source: Bunch) -> dict[Row, _Suspect]:
-        """Compare what was tried, where the lake has come as far, and return what has changed there meanwhile."""
+        """Decide the tried keys, and return those whose rows have changed in the lake meanwhile."""
         stored, _, _ = self._stored(table, tried, lambda row, unfit: (row, unfit))
         changed = {}
         for key, suspect in tried.items():
@@ -358,7 +394,7 @@ class TableWatch:
         return changed
 
     def _put_off(self, key: Row, suspect: _Suspect) -> None:
-        """Try a row later: what differs, for ever, and what is suspected, unless that was done often enough."""
+        """Put a row off to a later trial: a difference always, a suspect only so many times."""
         if key in self.differences:
             self._try_again(key, suspect.version)
         elif suspect.tries < _TRIES:
@@ -367,7 +403,7 @@ class TableWatch:
             self.unsettled += 1
 
     def _try_again(self, key: Row, version: _Version) -> None:
-        """Try what differs as the last of its kind."""
+        """Put a difference at the end of those that wait for a trial."""
         self._again.pop(key, None)
         self._again[key] = (self._clock(), version)
 
@@ -396,7 +432,7 @@ class TableWatch:
         self._again.pop(key, None)
 
     def _patiently(self, reading: Callable[[], Done]) -> Generator[float, None, Done]:
-        """Do what reads the lake, once its table can be read."""
+        """Run ``reading``, and wait and repeat while a compaction hides the table's newest rows."""
         began = self._clock()
         while True:
             try:
@@ -415,8 +451,11 @@ class TableWatch:
         keep: Callable[[Row, frozenset[str]], Kept],
         seen: Set[int] | None = None,
     ) -> tuple[dict[Row, _Stored[Kept]], int, list[Row]]:
-        """What to ``keep`` of the lake's rows of these keys and of the columns whose values do not fit, how many live
-        rows it has, and, where keys are ``seen``, those of other live rows, which are among the rows, too."""
+        """Read the lake's rows of these keys.
+
+        Returns what ``keep`` makes of each row and its columns that do not fit, the count of live rows, and other keys.
+        These are the keys of live rows whose hash is not in ``seen``, if that is given; their rows are returned too.
+        """
         began = time.monotonic()
         key_of = key_taker(table)
         key_fields = [next(each for each in table.fields if each.name == name) for name in table.contract.key]
@@ -426,6 +465,7 @@ class TableWatch:
         for batch in self._lake():
             deleted = _deleted(batch)
             live += deleted.count(False)
+            # Find the rows that are wanted by their keys alone, and convert the other columns of only those.
             wanted = []
             for at, (key, is_deleted) in enumerate(zip(lake_rows(key_fields, batch), deleted, strict=True)):
                 if seen is not None and not is_deleted and _key_hash(key) not in seen:
@@ -452,7 +492,7 @@ def _rested(table: BunchedTable) -> Iterator[float]:
 
 
 def _key_hash(key: Row) -> int:
-    """What stands for a key where keys are many. Python's own hash is the same for -1 and -2."""
+    """A key's hash of 8 bytes, to hold many. Python's own is the same for -1 and -2."""
     return int.from_bytes(hashlib.blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 

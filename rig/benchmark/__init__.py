@@ -1,1 +1,1 @@
-"""Measurements on this machine: the pipeline and its parts, and its commits beside those of others."""
+"""Measurements on this machine: of the pipeline, its parts, and its commits compared with other systems' commits."""

@@ -46,18 +46,22 @@ INSERT INTO shop.payments SELECT number, number * 31 % 100003, 'region-' || numb
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """Seconds; of many, the median. ``transport``: of a lone change from its source into Kafka. ``commit``: of one
-    change; each further file group in it takes ``file_group`` more. Each further order takes ``order_capture`` on its
-    way into Kafka and ``order_decoding`` in a commit, each payment ``payment_capture`` and, by the sink alone,
-    ``payment_landing``."""
+    """The costs of single steps, in seconds. Of many measurements the median counts."""
 
     transport: float
+    """A lone change from its source into Kafka."""
     commit: float
+    """A commit of one change."""
     file_group: float
+    """Each further file group in a commit."""
     order_capture: float
+    """Each further order on its way into Kafka."""
     order_decoding: float
+    """Each further order in a commit."""
     payment_capture: float
+    """Each payment on its way into Kafka."""
     payment_landing: float
+    """Each payment, by the sink alone."""
 
 
 def run(announce: Announce, folder: Path = EXAMPLE.run / "bursts") -> UnitCosts:

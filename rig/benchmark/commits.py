@@ -1,9 +1,9 @@
 """How long a commit takes: the shipped writer beside others, on one change log, and whether each ends in its rows.
 
-All run by ``spark-submit`` on this machine's object store, one after another. A system first takes the table's rows,
-then one landing object a commit, back to back, with whatever maintenance it does. A commit's time is that from the end
-of the commit before it to its own, so that nothing is left out. The first ``WARMING`` commits do not count.
-The shipped writer is measured at a steady pace too, where a batch lands every few seconds.
+All run by ``spark-submit`` on this machine's object store, one after another. Each system first loads the table's rows.
+Then it commits one landing object after another without a pause, with its own maintenance. A commit's time runs from
+the end of the commit before it to its own end, so that nothing is left out. The first ``WARMING`` commits do not count.
+The shipped writer is also measured at a steady pace: a batch lands every few seconds.
 """
 
 from __future__ import annotations
@@ -64,13 +64,16 @@ _OF_HUDI = (
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured: the table's ``rows`` in ``buckets`` (Headwater's), and ``commits`` of so many
-    ``changes``, beside those that warm up."""
+    """The size of a measurement."""
 
     rows: int
+    """The table's rows."""
     buckets: int
+    """The buckets of Headwater's table."""
     changes: int
+    """The changes of a commit."""
     commits: int
+    """The measured commits; the ones that warm up come on top."""
 
 
 QUICK = Scale(rows=20_000, buckets=4, changes=1_000, commits=20)
@@ -90,13 +93,14 @@ MANY = Scale(rows=200_000, buckets=4, changes=500, commits=3_000)
 
 @dataclass(frozen=True)
 class BacklogScale:
-    """A table of ``rows`` rows in ``buckets``, and what lands for it while no writer runs: ``objects`` of so many
-    ``changes``."""
+    """A table, and the changes that land for it while no writer runs."""
 
     rows: int
     buckets: int
     objects: int
+    """The landing objects."""
     changes: int
+    """The changes of an object."""
 
     @property
     def landed(self) -> int:
@@ -120,20 +124,23 @@ _KEPT_FOR_A_MINUTE = ("--file-version-hours", "0.02")
 
 @dataclass(frozen=True)
 class Measured:
-    """What a system took at a scale: the seconds of the first rows, of each commit, and of what goes on beside the
-    commits and ends after the last one; the peak of its memory in bytes; the requests to S3 a commit, as they are paid
-    for: ``reads`` (GET and HEAD) and ``writes`` (PUT and LIST). ``differences`` are the rows that it lacks, has twice
-    or has in another version; None of a limit, which keeps no table."""
+    """What one system took at one scale."""
 
     system: str
     scale: Scale
     load_seconds: float
+    """The seconds of the first rows."""
     commit_seconds: tuple[float, ...]
+    """The seconds of each commit."""
     settling_seconds: float
+    """The seconds of the work beside the commits that ends after the last one."""
     peak_memory_bytes: int
     reads: float
+    """The GET and HEAD requests to S3 a commit."""
     writes: float
+    """The PUT and LIST requests to S3 a commit."""
     differences: int | None
+    """The rows that the table lacks, has twice or has in another version; None for a limit, which keeps no table."""
 
     @property
     def median(self) -> float:
@@ -147,12 +154,12 @@ class Measured:
 
     @property
     def changes_per_second(self) -> float:
-        """Back to back, with all maintenance."""
+        """The rate of commits that follow each other without a pause, maintenance included."""
         return self.scale.changes * len(self.commit_seconds) / (sum(self.commit_seconds) + self.settling_seconds)
 
     @property
     def requests_dollars(self) -> float:
-        """What these requests cost a month, where commits come as often as ``headwater cost`` assumes."""
+        """The cost of these requests a month, if commits come as often as ``headwater cost`` assumes."""
         prices = read_prices().prices
         a_million = sum(
             number * prices[name].price
@@ -189,15 +196,17 @@ def p99(seconds: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Paced:
-    """The writer while a batch lands every ``PACE_SECONDS``: the seconds of each commit, and those from the landing of
-    its batch to its end; ``depth`` is the most log files that a file slice ever had. ``differences`` are those of
-    ``Measured``."""
+    """The writer while a batch lands every ``PACE_SECONDS``."""
 
     scale: Scale
     commit_seconds: tuple[float, ...]
+    """The seconds of each commit."""
     fresh_seconds: tuple[float, ...]
+    """The seconds from the landing of each batch to the end of its commit."""
     depth: int
+    """The most log files that a file slice ever had."""
     differences: int
+    """Counted as in ``Measured``."""
 
     def document(self) -> dict[str, Any]:
         """The figures for a report."""
@@ -214,12 +223,13 @@ class Paced:
 
 @dataclass(frozen=True)
 class Followed:
-    """A writer before which as much lands as it commits: the seconds from commit to commit, and the peak of its memory
-    in bytes. ``differences`` are those of ``Measured``."""
+    """A writer for which new changes land as fast as it commits."""
 
     commit_seconds: tuple[float, ...]
+    """The seconds from commit to commit."""
     peak_memory_bytes: int
     differences: int
+    """Counted as in ``Measured``."""
 
     def document(self) -> dict[str, Any]:
         """The figures for a report."""
@@ -228,14 +238,18 @@ class Followed:
 
 @dataclass(frozen=True)
 class Many:
-    """``commits`` of one process, between some of a ``young`` one, which has found a timeline that is full, and of an
-    ``old`` one. Java has compiled no more in the old one than in the young one: so what grows with the table's age
-    shows."""
+    """The commits of one process, and the commits of a new process before and after them.
+
+    The timeline is full from the start. Java has compiled no more in ``old`` than in ``young``, so a difference between
+    them comes from the table's age.
+    """
 
     scale: Scale
     young: Followed
+    """A new process, before ``commits``."""
     commits: Followed
     old: Followed
+    """A new process, after ``commits``."""
 
     @property
     def growth(self) -> float:
@@ -245,8 +259,10 @@ class Many:
 
 
 def growth(seconds: Sequence[float], until: int | None = None) -> float:
-    """The median of the last twenty commits, or of those that end with number ``until``, as a multiple of that of the
-    twenty around the twentieth."""
+    """The median of the last twenty commits, divided by the median of the twenty commits around the twentieth.
+
+    ``until`` is the number of the commit that counts as the last one.
+    """
     return statistics.median(seconds[:until][-_COMPARED:]) / statistics.median(_around_twentieth(seconds))
 
 
@@ -256,15 +272,16 @@ def _around_twentieth(seconds: Sequence[float]) -> Sequence[float]:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What a new writer takes of all that has landed: the changes and seconds of each commit, those from the start of
-    the first commit until the writer is done, and the peak of its memory in bytes. The start of Java and Spark does not
-    count. ``differences`` are those of ``Measured``."""
+    """How a new writer drains all that has landed. The start of Java and Spark does not count."""
 
     scale: BacklogScale
     commits: tuple[tuple[int, float], ...]
+    """The changes and the seconds of each commit."""
     seconds: float
+    """From the start of the first commit until the writer is done."""
     peak_memory_bytes: int
     differences: int
+    """Counted as in ``Measured``."""
 
     @property
     def changes_per_second(self) -> float:
@@ -284,9 +301,10 @@ def commits_a_month() -> float:
 
 @dataclass(frozen=True)
 class Variant:
-    """A table of Headwater's: ``system`` is its name in the report."""
+    """A table of Headwater's."""
 
     system: str
+    """Its name in the report."""
     partitioned: bool
 
 
@@ -377,7 +395,7 @@ def _loaded(scale: Scale, announce: Announce, folder: Path) -> Iterator[tuple[_B
 
 @dataclass(frozen=True)
 class _Load:
-    """What the table's first rows took: seconds, and the peak of the memory in bytes."""
+    """The cost of loading a table's first rows."""
 
     seconds: float
     peak_memory_bytes: int
@@ -385,11 +403,13 @@ class _Load:
 
 @dataclass(frozen=True)
 class _Done:
-    """What a job reported, the peak of its memory in bytes, and its requests to S3 a commit by their kind."""
+    """A job that has ended."""
 
     log: EventLog
+    """The events that it reported."""
     peak_memory_bytes: int
     a_commit: Mapping[str, float]
+    """Its requests to S3 per commit, by kind."""
 
     @property
     def committing_seconds(self) -> float:
@@ -406,7 +426,7 @@ class _Done:
 
 
 class _Bench:
-    """The change log in an object store, and what applies it."""
+    """The change log in an object store, and the systems that apply it."""
 
     def __init__(self, scale: Scale, folder: Path, api: AwsApi) -> None:
         self.commits = WARMING + scale.commits
@@ -468,8 +488,7 @@ class _Bench:
         )
 
     def follow(self, variant: Variant, commits: int) -> Followed:
-        """Let a writer run before which never more than some objects have landed that it has not committed: it lists
-        what waits before each commit."""
+        """Run a writer with a short backlog: it lists the waiting objects before each commit, so they are kept few."""
         folder = self._folder / f"follow-{next(self._jobs)}"
         log = EventLog(folder / "events.jsonl")
         with spark.submit(self._writer_job(variant, *_OBJECT_A_COMMIT), folder, self._api) as writer:
@@ -478,6 +497,7 @@ class _Bench:
                 while done < commits:
                     if not writer.running:
                         writer.check()
+                    # Land only so many objects more than the writer has committed.
                     done = len(log.commits())
                     for _ in range(min(commits, done + _AHEAD) - landed):
                         self._land(self._log.batch(self._scale.changes))
@@ -631,7 +651,7 @@ class _Bench:
 
 
 def _a_commit(counted: Sequence[tuple[int, Counter[str]]]) -> Mapping[str, float]:
-    """The requests a commit by their kind, from what was counted after some commits and after more."""
+    """The mean number of requests per commit, by kind; ``counted`` holds commits so far and requests so far."""
     if len(counted) < 2:
         return defaultdict(float)
     (before, few), (after, more) = counted

@@ -1,5 +1,5 @@
 """How many of DynamoDB's changes per second become rows, beside what most jobs use: ``json.loads`` and boto3's
-``TypeDeserializer``. Both end in the same rows, of which the contract names every attribute."""
+``TypeDeserializer``. Both end in the same rows; the contract names every attribute."""
 
 from __future__ import annotations
 
@@ -52,15 +52,18 @@ _MEMORY = "3g"
 
 @dataclass(frozen=True)
 class DecoderFigures:
-    """Records of ``record_bytes`` on average that become rows per second on one core: by the writer's decoder in the
-    driver's JVM; by the deserializer as Python's rows, of keys and both images; and by it of the one image that the row
-    is made of. ``orders`` is the number of orders per account."""
+    """How many records per second become rows on one core."""
 
     orders: int
+    """The orders per account."""
     record_bytes: int
+    """The mean size of a record."""
     decoder_per_second: int
+    """The writer's decoder, in the driver's JVM."""
     deserializer_per_second: int
+    """boto3's deserializer, which makes Python's rows of the keys and both images."""
     one_image_per_second: int
+    """boto3's deserializer, which reads only the image that the row is made of."""
 
     @property
     def times_as_fast(self) -> float:
@@ -69,13 +72,13 @@ class DecoderFigures:
 
     @property
     def times_one_image(self) -> float:
-        """The same of the deserializer's speed with one image."""
+        """The decoder's speed as a multiple of the deserializer's with one image."""
         return self.decoder_per_second / self.one_image_per_second
 
 
 def run(count: int = _RECORDS, rounds: int = _ROUNDS) -> list[DecoderFigures]:
     """Let both read the same ``count`` records of each size, by turns, in a process on one core. Raises AssertionError
-    where they end in different rows."""
+    if they end in different rows."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measure_all, count, rounds).result()
 
@@ -108,6 +111,7 @@ def _measure(spark: SparkSession, orders: int, count: int, rounds: int, warming:
     def deserialize(*, every: bool) -> list[tuple[Any, ...]]:
         return [_deserialized(deserializer, contract, identity, record, every=every) for record in records]
 
+    # Both ways must end in the same rows before their speeds are compared.
     ours = _comparable(contract, decode())
     for every in (True, False):
         others = HeldBatch(spark, contract)
@@ -116,6 +120,7 @@ def _measure(spark: SparkSession, orders: int, count: int, rounds: int, warming:
             raise AssertionError("the decoder and the deserializer end in different rows")
     for _ in range(warming):
         decode()
+    # The ways take turns, and the best round of each counts.
     ways = (decode, partial(deserialize, every=True), partial(deserialize, every=False))
     seconds = [[_seconds(way) for way in ways] for _ in range(rounds)]
     decoder, all_images, one_image = (min(times) for times in zip(*seconds, strict=True))
@@ -170,7 +175,8 @@ def _change(contract: Contract, number: int, orders: int, rng: random.Random) ->
 
 
 def _named(contract: Contract, item: Mapping[str, Any]) -> dict[str, Any]:
-    """What the contract names of an item, without nulls: the rest would be kept as DynamoDB's JSON."""
+    """The attributes of an item that the contract names, without nulls. The writer would keep other attributes as
+    DynamoDB's JSON."""
     named: dict[str, Any] = {}
     for column in contract.columns:
         name, *inside = column.path
@@ -184,7 +190,7 @@ def _named(contract: Contract, item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fitting(type_: Type, value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A value with only those members that the lake's type has."""
+    """Return the value without the members that the lake's type lacks."""
     if type_.kind == "struct":
         return {"M": {name: _fitting(field, value["M"][name]) for name, field in type_.fields if name in value["M"]}}
     if type_.element is not None and "L" in value:
@@ -201,7 +207,7 @@ def _order(rng: random.Random) -> dict[str, Any]:
 
 
 class _Deserializer(TypeDeserializer):
-    """boto3's deserializer for JSON, which has binary values in base64 where boto3 expects bytes."""
+    """boto3's deserializer for JSON, whose binary values are base64; boto3 expects bytes."""
 
     def _deserialize_b(self, value: str) -> Any:
         return super()._deserialize_b(base64.b64decode(value))  # type: ignore[misc]
@@ -216,6 +222,7 @@ def _deserialized(
     change = document["dynamodb"]
     op = _OPS[document["eventName"]]
     is_delete = op == "d"
+    # A delete has its values in the image before it, all other changes in the image after it.
     needed = "OldImage" if is_delete else "NewImage"
     images = {
         name: {attribute: deserializer.deserialize(value) for attribute, value in change[name].items()}
@@ -223,6 +230,7 @@ def _deserialized(
         if name in change and (every or name == needed)
     }
     item = images[needed]
+    # Of a deleted item only key and partition are kept.
     at = set(identity.kept_at) if is_delete else range(len(contract.columns))
     values = [_converted(column, item) if number in at else None for number, column in enumerate(contract.columns)]
     micros = change["ApproximateCreationDateTime"]

@@ -1,5 +1,8 @@
-"""How fast the rows that a PostgreSQL table already holds come into the lake, while others write to it: by the shipped
-``headwater backfill``, and by a snapshot of Debezium's through Kafka, the sink and the same writer."""
+"""How fast a PostgreSQL table's existing rows come into the lake, while others write to the table.
+
+Two ways are measured: the shipped ``headwater backfill``, and Debezium's snapshot through Kafka, the sink and the
+writer.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +54,17 @@ FROM generate_series(1::bigint, {{rows}}) AS number
 
 @dataclass(frozen=True)
 class FirstLoad:
-    """What a table of ``rows`` rows took: seconds until all were in the lake, of which ``reading_seconds`` to read the
-    source, and the sum of the parts' peaks of memory, in bytes. ``differences`` are rows that differ at the end."""
+    """What the first load of one table took."""
 
     rows: int
     seconds: float
+    """Until all rows were in the lake."""
     reading_seconds: float
+    """The part of ``seconds`` that reads the source."""
     peak_memory_bytes: int
+    """The sum of the parts' peaks."""
     differences: int
+    """The rows that differ between source and lake at the end."""
 
     @property
     def rows_a_second(self) -> float:
@@ -67,7 +73,7 @@ class FirstLoad:
 
 
 def run(announce: Announce, rows: int = ROWS, folder: Path = EXAMPLE.run / "bench-first-load") -> FirstLoad:
-    """Measure ``headwater backfill``. A writer that has just started counts from the command's start on."""
+    """Measure ``headwater backfill``. The time runs from the command's start, with a writer that has just started."""
     with _started(announce, folder, rows, connectors.NO_DATA) as pipeline:
         # The connector reads nothing; it is ready once its slot is there.
         wait_until("the source connector's slot", lambda: _has_slot(pipeline))

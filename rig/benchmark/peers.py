@@ -1,9 +1,10 @@
-"""A Spark job that applies a change log to a table as others do it: each by its own writer, with the settings that are
-named at its class, and otherwise its defaults.
+"""A Spark job that applies a change log to a table by another system's own writer.
 
-``spark-submit peers.py --system SYSTEM --log LOG.json --table s3a://… --buckets N --result FOLDER``. ``LOG.json`` lists
-the objects' ``s3a://`` addresses, those of each commit together. It prints an event a commit, as the shipped writer
-does, and in the end writes ``id`` and ``version`` of all rows to a local folder.
+A system's class names the settings that differ from its defaults.
+
+``spark-submit peers.py --system SYSTEM --log LOG.json --table s3a://… --buckets N --result FOLDER``. ``LOG.json`` holds
+a list per commit, with the ``s3a://`` addresses of its objects. The job prints an event per commit, as the shipped
+writer does. In the end it writes ``id`` and ``version`` of all rows to a local folder.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class _System(ABC):
         """Commit changes."""
 
     def maintain(self) -> None:  # noqa: B027 - some need none
-        """What the documentation advises to do regularly. It is done within a commit's time."""
+        """Do the regular maintenance that the documentation advises. It counts in a commit's time."""
 
     def rows(self) -> DataFrame:
         """The table."""
@@ -62,7 +63,7 @@ class _System(ABC):
 
 
 class _Hudi(_System):
-    """Hudi's upsert by Spark's data source, with the defaults of 1.1 but for what is named."""
+    """Hudi's upsert by Spark's data source, with the defaults of 1.1 except for ``options``."""
 
     options: ClassVar[dict[str, str]] = {
         "hoodie.datasource.write.table.type": "MERGE_ON_READ",
@@ -94,7 +95,7 @@ class _Hudi(_System):
 
 
 class _Posts(_Hudi):
-    """As the posts of 2021 set it: copy on write, found by bloom filters, without what Hudi did not have then."""
+    """Hudi as posts of 2021 configure it: copy on write, bloom filters, and no feature that came later."""
 
     options: ClassVar[dict[str, str]] = {
         "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
@@ -125,7 +126,7 @@ class _Merged(_System):
     @property
     @abstractmethod
     def definition(self) -> str:
-        """What follows the columns where the table is made."""
+        """The SQL that follows the columns in CREATE TABLE."""
 
     def create(self, rows: DataFrame) -> None:
         columns = ", ".join(f"{name} {type_}" for name, type_ in rows.drop("deleted").dtypes)

@@ -27,21 +27,22 @@ _SAMPLE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured, in seconds and bytes. Freshness is the time from a commit in the source until a reader saw the
-    change in the lake, of every change; memory is each part's peak over the drains and the idle time. The backlog is
-    drained into tables that exist."""
+    """How fast the pipeline drains, how fresh the lake is, and how much memory the parts take."""
 
     changes: int
     drain_seconds: float
     changes_per_second: float
     backlog_changes: int
+    """The changes of the backlog, which is drained into tables that exist."""
     backlog_seconds: float
     backlog_per_second: float
     idle_transactions: int
     idle_freshness_p50: float
+    """Seconds from a change's commit in the source until a reader saw it in the lake: the median of all changes."""
     idle_freshness_p95: float
     idle_freshness_max: float
     peak_memory_bytes: Mapping[str, int]
+    """The peak of each part over the drains and the idle time."""
 
 
 def run(scale: float, idle_transactions: int, announce: Announce, folder: Path = EXAMPLE.run / "bench") -> Figures:
@@ -64,6 +65,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
             pipeline.start_connect()
             _await_landed(pipeline)
             _update_all(pipeline)
+        # Kafka and Connect stop, so that the writer alone has the machine.
         pipeline.connect.stop()
         pipeline.broker.stop()
         with announce("Draining with the writer"):
@@ -77,6 +79,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
         pipeline.broker.stop()
         with announce("Draining this backlog"):
             backlog = _drain(pipeline)
+        # With all parts running, the first change warms the writer up.
         with announce("Starting Kafka, Connect and a writer that keeps running"):
             pipeline.broker.start()
             pipeline.connect.start()
@@ -142,7 +145,7 @@ def _update_all(pipeline: Pipeline) -> None:
 
 
 def landed_end(pipeline: Pipeline, source: str) -> int:
-    """The offset up to which a ``topic/partition`` has landed; 0 where nothing has."""
+    """The offset up to which a ``topic/partition`` has landed; 0 if nothing has."""
     s3, settings = pipeline.aws.client("s3"), pipeline.settings
     pages = s3.get_paginator("list_objects_v2").paginate(
         Bucket=settings.landing_bucket, Prefix=f"{settings.landing_prefix}/{source}/"

@@ -23,13 +23,14 @@ _TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 @dataclass(frozen=True)
 class Run:
-    """What was measured on a machine that takes ``loop_seconds`` for the fixed loop; ``pipeline`` is None where it was
-    left out."""
+    """The figures of one run on one machine."""
 
     commits: Sequence[Measured]
     decoding: Sequence[DecoderFigures]
     pipeline: Figures | None
+    """None if the run left the pipeline out."""
     loop_seconds: float
+    """How long this machine takes for the fixed loop."""
 
     @property
     def scales(self) -> list[Scale]:
@@ -37,7 +38,7 @@ class Run:
         return list(dict.fromkeys(measured.scale for measured in self.commits))
 
     def at(self, scale: Scale) -> list[Measured]:
-        """What was measured at one of them."""
+        """The figures of every system at one scale."""
         return [measured for measured in self.commits if measured.scale == scale]
 
 

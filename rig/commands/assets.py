@@ -8,8 +8,8 @@ from rig.local_aws import authority, daemon, emulator_packages
 
 
 def assets() -> None:
-    """Make what goes to S3, under build/: jars, plugins, Python packages; and what the local AWS runs in.
-    Fetch the servers of other versions that the tests run. What is up to date stays."""
+    """Build what goes to S3, under build/: jars, plugins, Python packages; and the programs of the local AWS.
+    Fetch the servers of other versions that the tests run. Files that are up to date stay."""
     with_local_aws(EXAMPLE, announce)
     jars.fetch(announce, sets=[*jars.SERVERS, *jars.FORMER])
     say("The assets under build/ are up to date")

@@ -25,7 +25,7 @@ FULL_RUNS: _Runs = (*((scale, OURS, tuple(PEERS)) for scale in commits.FULL), (c
 
 
 class Only(StrEnum):
-    """What is measured alone."""
+    """A benchmark that can be run alone."""
 
     PIPELINE = "pipeline"
     PACED = "paced"
@@ -42,15 +42,15 @@ def bench(
     only: Annotated[
         Only | None,
         typer.Option(
-            help="Measure one thing alone: the pipeline's drain and freshness; 200 commits, one every three seconds;"
-            " 3,000 commits, back to back; a backlog of millions of changes of flat rows; the costs"
-            " of one change and of one commit; or the first load of a table of 5,000,000 rows. Only so are the last"
-            " five measured."
+            help="Measure one thing alone. pipeline: drain and freshness. paced: 200 commits, one every three seconds."
+            " many-commits: 3,000 commits, back to back. backlog: millions of changes of flat rows. units: the costs"
+            " of one change and of one commit. first-load: a table of 5,000,000 rows. All but pipeline run only by this"
+            " option."
         ),
     ] = None,
 ) -> None:
-    """Measure how long the writer's commits take, beside those of Iceberg, Delta and Hudi's own; how fast it drains and
-    decodes; and how fresh the lake is when little happens."""
+    """Measure how long the writer's commits take, beside the commits of Iceberg, Delta and Hudi. Also measure how fast
+    it drains and decodes, and how fresh the lake is when little happens."""
     artifacts.build(announce)
     folder = BUILD / "bench"
     if only is not None:
@@ -158,9 +158,10 @@ def _many_commits() -> dict[str, Any]:
     seconds = many.commits.commit_seconds
     say(
         f"{len(seconds):,} commits of {many.scale.changes:,} changes into {many.scale.rows:,} rows: median"
-        f" {statistics.median(seconds):.2f} s, p99 {commits.p99(seconds):.2f} s, {max(seconds):.2f} s at most; as a"
+        f" {statistics.median(seconds):.2f} s, p99 {commits.p99(seconds):.2f} s, {max(seconds):.2f} s at most. As a"
         f" multiple of the 20th, the 200th takes {commits.growth(seconds, 200):.2f}, the last one"
-        f" {commits.growth(seconds):.2f}; of processes that begin after them and before, the 20th {many.growth:.2f};"
+        f" {commits.growth(seconds):.2f}. A new process's 20th takes {many.growth:.2f} times as long after them"
+        " as before;"
         f" {many.commits.peak_memory_bytes / 1e6:,.0f} MB; {many.commits.differences} rows differ,"
         f" {many.old.differences} in the end"
     )

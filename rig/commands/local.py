@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError
 from headwater import process_groups
 from headwater.commands import cdk, sources
 from headwater.commands.accounts import ENDPOINT
+from headwater.commands.advice import as_typed
 from headwater.console import Announce, announce, say
 from headwater.environment.model import Environment
 from headwater.errors import UserError
@@ -62,11 +63,11 @@ class LocalAws:
         """Return a boto3 client of a service."""
         return self._running.client(service)
 
-    def prepare(self, stacks: Sequence[str]) -> None:
-        """Start it where none runs, and deploy CDK's bootstrap where it is missing."""
+    def prepare(self) -> None:
+        """Start it unless one runs, and deploy CDK's bootstrap if it is missing."""
         environment = self._environment
         if environment.region != REGION:
-            raise UserError(f"region: found {environment.region}, expected {REGION}, where the local AWS is")
+            raise UserError(f"region: found {environment.region}, expected {REGION}: the local AWS has no other region")
         running = Running.find(self._account)
         if running is None:
             with announce("Starting the local AWS"):
@@ -83,8 +84,11 @@ class LocalAws:
             self.cdk(["bootstrap", "--app", str(self._folder.synthesized), place])
 
     def cdk(self, arguments: Sequence[str]) -> None:
-        """Run CDK's command line. Raises UserError with the end of the local AWS's log where it fails, and where both
-        stand still."""
+        """Run CDK's command line.
+
+        Raises UserError if it fails, or if it and the local AWS stand still. The error has the end of the local AWS's
+        log, if there is any.
+        """
         running = self._running
         verb = arguments[0]
         command = cdk.command(self._folder, self._environment.name, [*arguments, *_OPTIONS.get(verb, ())])
@@ -100,22 +104,24 @@ class LocalAws:
                     process_groups.kill(child)
                     raise
             status = child.returncode
-            failed = f"ended with {status}" if status else ""
+            failed = f"ended with {status}, as its lines above say" if status else ""
         except StuckError as error:
             failed = f"was killed: {error}"
         if failed:
             log = daemon.log_of(self._account)
-            raise UserError(f"cdk {verb} {failed}. The end of {log}:\n{tail(log)}")
+            more = f". The end of {log}:\n{tail(log)}" if log.exists() and log.stat().st_size else ""
+            raise UserError(f"cdk {verb} {failed}{more}")
 
     def deployed(self) -> None:
         """Say how the local AWS is reached and ended."""
         name = self._environment.name
-        say(f"The local AWS runs on; `headwater destroy --env {name}` ends it. With its variables AWS's tools find it:")
+        say(as_typed(f"The local AWS runs on; `headwater destroy --env {name}` ends it."))
+        say("With its variables AWS's tools find it:")
         say(f"  . {shlex.quote(os.path.relpath(daemon.variables_of(self._account)))}")
 
     @contextmanager
     def deletion(self) -> Iterator[str]:
-        """Surround the deletion of stacks; the local AWS ends with the last one, or where it does not answer."""
+        """Surround the deletion of stacks. The local AWS ends with the last one, or if it does not answer."""
         running = Running.find(self._account)
         if running is None:
             say("There is no local AWS: it was ended before, or never started")

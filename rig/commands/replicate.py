@@ -31,10 +31,10 @@ def replicate(
     equals it.
 
     The database is prepared by `headwater db capture`, whose role reads it; HEADWATER_CDC_PASSWORD or a prompt gives
-    the password. Command and connector use TLS where the server offers it, and trust the server as libpq's variables
+    the password. Command and connector use TLS if the server offers it, and trust the server as libpq's variables
     say, such as PGSSLMODE and PGSSLROOTCERT. Everything is as it is deployed: Debezium, Kafka, the S3 sink and the
     Spark writer. The lake ends with the next run, and the replication slot with this one, however it ends. The status
-    is 1 where the lake differs.
+    is 1 if the lake differs.
     """
     every = read_contracts(folder.contracts)
     refuse_without_contract(every, POSTGRESQL, "--folder")

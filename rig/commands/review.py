@@ -5,27 +5,27 @@ from typing import Annotated
 
 import typer
 
+from headwater.commands.advice import as_typed
 from headwater.commands.options import Environment, Folder
 from headwater.console import say
 from headwater.contract.evolution import REFUSED, SAFE, Change, changes
 from headwater.contract.reading import read_versions
-from headwater.review import baselines, removed_sources, replacements
+from headwater.lake_folder import LakeFolder
+from headwater.review import baselines
 from headwater.review import comment as review_comment
 from headwater.review.comment import Section
+from headwater.review.comparison import Comparison
 from headwater.review.replacements import Specification
 
 app = typer.Typer(help="Compare the baselines of two states of a lake folder: what differs, and what would be lost.")
 
-Before = Annotated[Path, typer.Option(help="Folder of the baselines of what is deployed, from another checkout.")]
+Before = Annotated[Path, typer.Option(help="Folder of the baselines of the deployed state, from another checkout.")]
 
 
 @app.command()
 def diff(environment: Environment, before: Before, *, folder: Folder) -> None:
     """Print the environment's fields that differ, and the output of cdk diff for the stacks that do."""
-    text = baselines.whole_difference(
-        baselines.read_whole(before / environment), baselines.read_whole(folder.baselines / environment)
-    )
-    say(text or f"{environment}: no difference")
+    say(_comparison(environment, before, folder).difference() or f"{environment}: no difference")
 
 
 @app.command()
@@ -33,31 +33,33 @@ def gate(
     environment: Environment,
     before: Before,
     contracts_before: Annotated[
-        Path | None, typer.Option(help="Folder of the contracts of what is deployed; without it they are not compared.")
+        Path | None, typer.Option(help="Folder of the deployed contracts; without it, contracts are not compared.")
     ] = None,
     *,
     folder: Folder,
 ) -> None:
-    """Name every stateful resource that would be replaced or deleted, and every change of a contract that is not safe.
-    If the last contract of a source goes, then also name the source's stacks and what stays of them.
-    The status is 1 where nobody agreed to a loss, and where the writer would refuse a contract."""
-    old, new = baselines.read(before / environment), baselines.read(folder.baselines / environment)
-    specification = Specification()
-    losses = replacements.losses(environment, old, new, specification)
-    refused = replacements.unacknowledged(losses, replacements.read_acknowledged(folder.acknowledged))
-    for loss in losses:
-        say(f"{'refused' if loss in refused else 'agreed'}: {loss}")
-    if refused:
-        say(f"\n{replacements.how_to_allow(refused, folder.acknowledged)}")
-    for warning in removed_sources.warnings(environment, old, new, specification):
-        say(warning)
+    """Name every stateful resource that would be replaced or deleted, and every unsafe change of a contract.
+
+    If the last contract of a source goes, then also name the source's stacks and what stays of them. The status is 1 if
+    nobody agreed to a loss, or if the writer would refuse a contract.
+    """
+    comparison = _comparison(environment, before, folder)
+    for verdict in comparison.verdicts():
+        say(as_typed(verdict))
     changed = _changes(contracts_before, folder.contracts)
     for change in changed:
-        say(f"{change.verdict}: {change}")
+        say(as_typed(f"{change.verdict}: {change}"))
     # Whoever agreed to lose the resources of a table agreed to that change of its contract.
-    if refused or any(change.verdict == REFUSED and not change.resources for change in changed):
+    if comparison.refused or any(change.verdict == REFUSED and not change.resources for change in changed):
         raise typer.Exit(1)
     say(f"{environment}: no stateful resource is lost without an agreement")
+
+
+def _comparison(environment: str, before: Path, folder: LakeFolder) -> Comparison:
+    """Compare an environment's baselines in another folder with the baselines in the lake folder."""
+    states = baselines.place(before, environment, "--before"), folder.baselines / environment
+    old, new = map(baselines.read_whole, states)
+    return Comparison(environment, old, new, folder.acknowledged, Specification())
 
 
 def _changes(before: Path | None, after: Path) -> list[Change]:

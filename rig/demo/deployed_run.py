@@ -71,9 +71,9 @@ def run(
     """Run the demonstration and write ``report.html`` and ``report.json`` into the lake folder's
     ``build/demo``, if that can be done.
 
-    ``keep`` is called after the report, while everything still runs, with the addresses of what is deployed; it is
-    destroyed when that returns. Raises ``UserError`` where a part is missing, a deployment fails or the lake does not
-    come to equal its sources.
+    ``keep`` is called after the report, while everything still runs, with the addresses of the deployment. When it
+    returns, the deployment is destroyed. Raises ``UserError`` if a part is missing, a deployment fails or the lake does
+    not come to equal its sources.
     """
     phases = Phases()
     folder, output = lake_folder.run / "demo", lake_folder.build / "demo"
@@ -101,11 +101,13 @@ def run(
             with phases.measure("first rows"), announce("Waiting for the first rows to reach the lake"):
                 _drain(deployment, contracts, instants)
             leaders = say_contents(lake_orders(deployment.lake, contracts), loaded_items, say)
+            # While the workload runs, the release that was made beside it is deployed as well.
             workload_began = time.time()
             live = _workloads(deployment, contracts)
             with phases.measure("workload"), announce(_workload_text(live, plan)):
                 summaries, update = _run_workloads(live, deployment, plan, release, instants, say)
             say(f"  {workloads.counted(list(summaries.values()))}")
+            # The release may have added a column, so its contracts count from here on.
             contracts = deployment.contracts(release.result())
             with phases.measure("drain"), announce(f"Waiting until the lake equals {sources_of(contracts)}"):
                 _drain(deployment, contracts, instants)
@@ -113,6 +115,7 @@ def run(
                 compared = {table.name: table for table in deployment.verify(contracts)}
             own, key_value = (of_database(contracts, database) for database in (POSTGRESQL, DYNAMODB))
         with phases.measure("report"), announce("Writing the report"), report.reported(output, say):
+            # Follow each change of the workload through the stages of its pipeline.
             topics = {contract.table: topic(contract) for contract in own}
             streams = {contract.table: contract.source.table for contract in key_value}
             changes: dict[str, Mapping[str, Sequence[Passed]]] = {}
@@ -122,6 +125,7 @@ def run(
             if key_value:
                 kinesis = deployment.account.client("kinesis")
                 changes[KEY_VALUE] = passed_kinesis(kinesis, streams, instants, workload_began)
+            # The update delays some changes: they give its worst freshness, and do not count in the pipelines'.
             every = [change for of in changes.values() for of_table in of.values() for change in of_table]
             worst = max((change.seconds for change in every if update.disturbs(change)), default=0.0)
             pipelines = [
@@ -155,7 +159,7 @@ def run(
 
 @contextmanager
 def _interrupted(deployment: LocalDeployment, say: Say) -> Iterator[None]:
-    """Where something goes wrong, what is under way beside it is not waited for."""
+    """If the block raises, do not wait for the work that runs beside it."""
     try:
         yield
     except BaseException:
@@ -194,8 +198,7 @@ def _make_release(deployment: LocalDeployment) -> Checkout:
 
 
 def _update(deployment: LocalDeployment, release: Future[Checkout], say: Say) -> _Update:
-    """Give customers a column, where a contract names them, and deploy the release that knows it, then write into
-    it."""
+    """If a contract names customers, give them a column, deploy the release that knows it, and write into it."""
     checkout = release.result()
     gains_column = (checkout.folder / _CONTRACT).exists()
     began = time.time()
@@ -212,7 +215,7 @@ def _update(deployment: LocalDeployment, release: Future[Checkout], say: Say) ->
 
 @retry(retry=retry_if_exception_type(psycopg.errors.DeadlockDetected), stop=stop_after_attempt(10), reraise=True)
 def _execute(deployment: LocalDeployment, statement: str) -> None:
-    """Execute a statement as the owner, again where the workload, which takes locks in any order, was faster."""
+    """Execute a statement as the owner. If the workload, which takes locks in any order, was faster, try again."""
     with deployment.connect("owner") as owner:
         owner.execute(statement.encode())
 

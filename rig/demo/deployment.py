@@ -78,7 +78,7 @@ class _LocalAws(Part):
 
 
 class LocalDeployment(ExitStack):
-    """What is deployed from a checkout below ``folder``, with what a person or an application does with it.
+    """A deployment from a checkout below ``folder``, with what a person or an application does with it.
 
     It is there once ``deploy`` has returned, and gone when the block is left.
     """
@@ -143,8 +143,8 @@ class LocalDeployment(ExitStack):
         return {**json.loads(owner["SecretString"]), **json.loads(secret["SecretString"])}
 
     def connect(self, part: str) -> psycopg.Connection:
-        """Connect to the order database as one of those of ``login``, trusting the authority alone that the template
-        names."""
+        """Connect to the order database by the ``login`` of a part, such as ``owner``. The connection trusts only the
+        authority that the template names."""
         login = self.login(part)
         return psycopg.connect(
             host=login["host"],
@@ -171,14 +171,14 @@ class LocalDeployment(ExitStack):
 
     @cached_property
     def lake(self) -> Lake:
-        """The lake, to be read as somebody who may read everything. Raises UserError where it is not deployed."""
+        """The lake, to be read as somebody who may read everything. Raises UserError if it is not deployed."""
         variables = self.account.environment
         names = ("AWS_REGION", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
         return Lake(f"s3://{self._bucket('Lake')}/lake", s3_options(*(variables[name] for name in names)))
 
     @property
     def landing(self) -> str:
-        """Where the topics land. Raises UserError where it is not deployed."""
+        """The address at which the topics land. Raises UserError if it is not deployed."""
         return f"s3://{self._bucket('Landing')}/{CaptureSettings.landing_prefix}"
 
     def _bucket(self, name: str) -> str:
@@ -205,7 +205,7 @@ class LocalDeployment(ExitStack):
             return verify_tables(contracts, sources, self.lake)
 
     def memory_bytes(self) -> dict[str, int]:
-        """What memory each part has for itself, in bytes, now."""
+        """The memory that each part has for itself, in bytes, now."""
         sizes: dict[str, int] = {}
         try:
             account = psutil.Process(self.account.pid)
@@ -224,7 +224,7 @@ class LocalDeployment(ExitStack):
         return sizes
 
     def addresses(self) -> dict[str, str]:
-        """Where a person reaches what is deployed."""
+        """How a person reaches the deployment's parts: addresses and commands, by name."""
         variables = f". {shlex.quote(str(daemon.variables_of(self.checkout.account)))}"
         psql = {"PostgreSQL": self._psql()} if of_database(self.contracts(), POSTGRESQL) else {}
         return {
@@ -271,6 +271,6 @@ class LocalDeployment(ExitStack):
 
 
 def _succeed(process: Process) -> None:
-    """Wait until a command has succeeded. Raises UserError with the end of its log where it has not."""
+    """Wait until a command has succeeded. Raises UserError with the end of its log if it has not."""
     if process.await_end(_PATIENCE_SECONDS):
         process.check()

@@ -17,7 +17,7 @@ from headwater.lake.base.progress import NOTED_AS, Progress
 from headwater.lake.base.s3_uri import split_uri
 
 LOOK_SECONDS = 0.5
-"""How often it is looked what is published."""
+"""The time between two polls of the timelines."""
 # A file of a timeline: an instant, and what of it.
 _INSTANT = re.compile(r"/(\d+)\.([.\w]+)$")
 _OPEN = ("requested", "inflight")
@@ -26,9 +26,11 @@ _PUBLISHING = {"commit", "deltacommit", "replacecommit"}
 
 
 class PublishedInstants:
-    """Looks at the timelines of a lake's tables, as its readers do, and remembers when it saw each completed instant
-    first, and the cursor that it carries, if any. ``s3`` is boto3's client. A look lists what may have changed since
-    the last one, so that it takes no longer as a timeline grows."""
+    """Polls the timelines of a lake's tables, as readers do, and records when it first saw each completed instant.
+
+    It keeps the cursor that an instant carries, too. ``s3`` is boto3's client. A poll lists only what may have changed
+    since the last one, so it takes no longer as a timeline grows.
+    """
 
     def __init__(self, s3: Any, lake: str, contracts: Sequence[Contract]) -> None:
         self.seen: dict[str, dict[str, float]] = {contract.table: {} for contract in contracts}
@@ -53,7 +55,7 @@ class PublishedInstants:
             self.look()
 
     def look(self) -> None:
-        """Take in what is published now."""
+        """Record the instants that are published now."""
         for table, seen in self.seen.items():
             bucket, timeline = split_uri(f"{self._lake}/{table}/.hoodie")
             lister = self._s3.get_paginator("list_objects_v2")
@@ -79,7 +81,7 @@ class PublishedInstants:
             self.cursors[table][instant] = Progress.from_json(progress).cursor
 
     def counts(self) -> dict[str, int]:
-        """How many instants each table has published. Raises the error by which the watch has ended, where it has."""
+        """How many instants each table has published. Raises the error by which the watch has ended, if it has."""
         self._raise_error()
         return {table: len(seen) for table, seen in self.seen.items()}
 

@@ -8,8 +8,8 @@ from typing import Self
 
 
 class MemoryWatch:
-    """The largest memory of each part, and of all together, in bytes. ``sizes`` gives each part's now, and is asked
-    every ``seconds``."""
+    """The largest memory of each part, and of all together, in bytes. ``sizes`` returns each part's present memory; it
+    is called every ``seconds``."""
 
     def __init__(self, sizes: Callable[[], Mapping[str, int]], seconds: float) -> None:
         self.peak: dict[str, int] = {}

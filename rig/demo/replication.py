@@ -1,4 +1,4 @@
-"""A PostgreSQL database that is there already, in a lake on this machine, and the proof that the lake equals it."""
+"""Replication of an existing PostgreSQL database to a lake on this machine, and the proof that the lake equals it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ def replicate(
     announce: Announce,
     compared: Callable[[list[TableComparison], Mapping[str, str], Callable[[], None]], None],
 ) -> None:
-    """Run the pipeline from the database ``name``, as which ``headwater db capture`` has prepared it; ``password`` is
-    the connector's. ``compared`` is called with the comparison of lake and source, the addresses of the parts, and what
-    raises ProcessError where one has ended; the parts stop when it returns. Raises UserError where a part is missing,
-    dies or does not drain."""
+    """Run the pipeline from the database ``name``, which ``headwater db capture`` has prepared.
+
+    ``password`` is the connector's. ``compared`` is called with the comparison of lake and source, the parts'
+    addresses, and a function that raises ProcessError if a part has ended. The parts stop when it returns. Raises
+    UserError if a part is missing, dies or does not drain.
+    """
     folder = lake_folder.run / "replicate"
     source = OwnDatabase(host, port, name, password, folder)
     with (
@@ -51,8 +53,8 @@ def replicate(
 
 
 def _compare(pipeline: OwnPipeline, announce: Announce) -> list[TableComparison]:
-    """The comparison once the lake has caught up. The source may have gone on meanwhile: what differs is looked at
-    again."""
+    """The comparison once the lake has caught up. Tables that differ are compared again, since the source may have gone
+    on meanwhile."""
     for _ in range(_COMPARISONS):
         with announce("Waiting for every row and change so far to reach the lake"):
             pipeline.drain(_PATIENCE_SECONDS)

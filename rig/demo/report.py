@@ -62,9 +62,10 @@ _PALETTE = (
 
 @dataclass(frozen=True)
 class Freshness:
-    """How long changes took from their commit in the source to being readable in the lake; ``seconds`` is sorted."""
+    """How long changes took from their commit in the source until they were readable in the lake."""
 
     seconds: tuple[float, ...]
+    """Sorted, the shortest first."""
 
     @staticmethod
     def of(seconds: Sequence[float]) -> "Freshness | None":
@@ -85,7 +86,7 @@ class Freshness:
 
 
 class Workload(Protocol):
-    """What a pipeline's workload did: a dataclass, whose fields a report keeps as they are."""
+    """The result of a pipeline's workload: a dataclass, whose fields a report keeps as they are."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -95,26 +96,27 @@ class Workload(Protocol):
 
     @property
     def by_kind(self) -> Mapping[str, int]:
-        """How often it did what."""
+        """How many changes it made, by kind."""
 
     def counted(self) -> tuple[int, str]:
         """How much it did, and of what: 2400 and ``transactions``, for example."""
 
     def remark(self) -> str:
-        """What else a report says about it, a sentence or more."""
+        """A further remark for the report, a sentence or more."""
 
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """What a run showed of one pipeline. ``name`` is its key in ``report.json``, such as ``key_value``; ``tables`` are
-    its tables' comparisons; ``freshness`` is None where nothing changed; ``stages`` are the seconds that each stage
-    took of some of the changes, by what these are called and by the stage, as ``waterfall.profile`` gives them."""
+    """What a run showed of one pipeline."""
 
     name: str
+    """Its key in ``report.json``, such as ``key_value``."""
     tables: Sequence[TableComparison]
     freshness: Freshness | None = None
+    """None if nothing changed."""
     workload: Workload | None = None
     stages: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The mean seconds of each stage, by group of changes and by stage, as ``waterfall.profile`` returns them."""
 
     @property
     def title(self) -> str:
@@ -124,7 +126,7 @@ class PipelineRun:
 
 @dataclass(frozen=True)
 class CustomerRevenue:
-    """What a customer's orders brought: the total revenue, and the average revenue and quantity of an item."""
+    """The total revenue of a customer's orders, and the average revenue and quantity of an item."""
 
     customer_id: str
     company_name: str
@@ -146,33 +148,34 @@ def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
 
 @dataclass(frozen=True)
 class UpdateUnderLoad:
-    """An update that was deployed under the workload: how long it took, and how long that change waited which waited
-    longest of those that were made or on their way meanwhile, both in seconds."""
+    """An update that was deployed while the workload ran."""
 
     seconds: float
+    """How long the update took."""
     worst_freshness: float
+    """The longest wait, in seconds, among the changes that were made or on their way during the update."""
 
 
 @dataclass(frozen=True)
 class DemoRun:
-    """What a run showed.
-
-    ``seconds`` is the time that each phase took, ``lake_orders`` are the live rows of the lake's orders, None if no
-    contract describes them, ``memory_bytes`` is the largest memory of each part, ``peak_memory_bytes`` that of all at
-    one time,
-    ``loop_seconds`` is the time of the fixed loop on the machine,
-    ``top_customers_before`` are the customers with the most revenue before the workload, and ``update`` is None where
-    nothing was deployed under it. What was on its way during the update does not count in the pipelines' freshness.
-    """
+    """What a run showed."""
 
     pipelines: Sequence[PipelineRun]
+    """Their freshness leaves out the changes that were on their way during the update."""
     seconds: Mapping[str, float]
+    """The time of each phase."""
     lake_orders: pa.Table | None
+    """The live rows of the lake's orders; None if no contract describes them."""
     loop_seconds: float
+    """The time of the fixed loop on this machine."""
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    """The largest memory of each part."""
     peak_memory_bytes: int = 0
+    """The largest memory of all parts at one time."""
     top_customers_before: Sequence[str] = ()
+    """The customers with the most revenue before the workload."""
     update: UpdateUnderLoad | None = None
+    """None if nothing was deployed under the workload."""
 
     @property
     def tables(self) -> list[TableComparison]:
@@ -188,11 +191,13 @@ class DemoRun:
 
 @contextmanager
 def reported(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Say where the report is that the block writes into a folder. An error ends the block alone, and a line says what
-    it was: the comparison of the tables is not told yet."""
+    """Print where the report is that the block writes into ``folder``.
+
+    An error ends the block alone, and a line names it, because the comparison of the tables is still to be printed.
+    """
     try:
         yield
-    except Exception as error:  # whatever it is, what was measured must be told
+    except Exception as error:  # whatever it is, the comparison must be printed
         say(f"There is no report in {folder}: {type(error).__name__}: {one_line(str(error))}")
     else:
         say(f"Report: {folder / 'report.html'}")
@@ -342,6 +347,7 @@ def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
     labels = [customer.customer_id for customer in shown]
     revenues = [customer.revenue for customer in shown]
     colors = list(_PALETTE[: len(shown)])
+    # Customers beyond the largest ones share a slice.
     if rest:
         names.append(f"{len(rest)} other customers")
         labels.append("others")

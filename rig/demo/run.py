@@ -67,7 +67,7 @@ def run(
     ``build/demo``, if that can be done.
 
     ``keep`` is called after the report, while everything still runs, with the addresses of the parts; the parts stop
-    when it returns. Raises ``UserError`` where a part is missing, dies or does not drain.
+    when it returns. Raises ``UserError`` if a part is missing, dies or does not drain.
     """
     phases = Phases()
     contracts = read_contracts(lake_folder.contracts)
@@ -152,7 +152,7 @@ def pipeline_run(
     changes: Mapping[str, Sequence[Passed]],
     workload: report.Workload,
 ) -> report.PipelineRun:
-    """What a report says of a pipeline. ``changes`` has the changes of each table."""
+    """The part of a report about one pipeline. ``changes`` has the changes of each table."""
     every = [change for of_table in changes.values() for change in of_table]
     return report.PipelineRun(
         name,

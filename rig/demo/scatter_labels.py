@@ -15,21 +15,26 @@ _DIRECTIONS = 24
 
 @dataclass(frozen=True)
 class Dot:
-    """``x`` and ``y`` are shares of the plot's width and height, from its lower left; ``radius`` is in pixels."""
+    """A dot of the plot."""
 
     x: float
+    """A share of the plot's width, from the left."""
     y: float
+    """A share of the plot's height, from the bottom."""
     radius: float
+    """In pixels."""
 
 
 @dataclass(frozen=True)
 class _Box:
-    """What a dot or a label covers: from the middle, which is ``across`` pixels right of a share ``x`` of the width and
-    ``up`` pixels above the ground, half a width and half a height in pixels."""
+    """The rectangle that a dot or a label covers. Its middle lies beside a point of the plot; sizes are in pixels."""
 
     x: float
+    """The point's share of the plot's width."""
     across: float
+    """How far the middle lies right of the point."""
     up: float
+    """How far the middle lies above the ground."""
     half_width: float
     half_height: float
 
@@ -49,8 +54,10 @@ class _Box:
 
 
 def label_offsets(dots: Sequence[Dot], labels: Sequence[str]) -> list[tuple[float, float] | None]:
-    """How many pixels right of and above its dot the middle of each label is; None for one that has no place. The
-    labels are those of the first dots, and the first ones choose first."""
+    """How many pixels right of and above its dot the middle of each label is; None for a label that has no place.
+
+    ``labels`` belong to the first of ``dots``, and the first ones choose first.
+    """
     taken = [_Box(dot.x, 0, dot.y * PLOT_HEIGHT, dot.radius, dot.radius) for dot in dots]
     offsets: list[tuple[float, float] | None] = []
     for dot, label in zip(dots, labels, strict=False):

@@ -46,15 +46,18 @@ class Pace:
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """What a demonstration does: ``data`` is a folder of Northwind's CSV files, or None to generate data at ``scale``,
-    where 1 is Northwind's size. The live workload makes ``rate`` transactions on the orders in each second, and as many
-    item changes, for ``seconds``. The parts wait as ``pace`` says."""
+    """The size and length of a demonstration."""
 
     data: Path | None
+    """A folder of Northwind's CSV files; None to generate data."""
     scale: float
+    """The size of generated data; 1 is Northwind's."""
     seconds: float
+    """How long the live workload lasts."""
     rate: float
+    """The workload's transactions on orders in a second, and as many changes of items."""
     pace: Pace = Pace()
+    """How long the parts wait."""
 
 
 class DemoSource(Protocol):
@@ -87,7 +90,7 @@ class DemoSource(Protocol):
         """Return the memory of each part, in bytes, now."""
 
     def addresses(self) -> dict[str, str]:
-        """Return where a person reaches the parts."""
+        """Return how a person reaches each part: an address or a command, by the part's name."""
 
 
 class OrdersPipeline(Pipeline):
@@ -140,8 +143,8 @@ def load(owner: psycopg.Connection, plan: DemoPlan) -> None:
 
 
 def fill(client: Any, contracts: Sequence[Contract], plan: DemoPlan) -> int:
-    """Put items into the empty DynamoDB tables of ``contracts``, as many in all as a plan says, and return how many
-    there are. ``client`` is boto3's."""
+    """Put a plan's items into the empty DynamoDB tables of ``contracts``. Returns how many there are. ``client`` is
+    boto3's."""
     return sum(dynamodb_tables.fill(client, contract, plan.scale / len(contracts), SEED) for contract in contracts)
 
 
@@ -169,5 +172,5 @@ def say_contents(orders_of_lake: pa.Table | None, loaded_items: int, say: Say) -
 
 
 def sources_of(contracts: Sequence[Contract]) -> str:
-    """Say with what a lake of these contracts is compared."""
+    """Return the phrase for the sources that these contracts' lake is compared with."""
     return "its source" if len({contract.source.database for contract in contracts}) == 1 else "its sources"

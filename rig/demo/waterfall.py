@@ -1,6 +1,8 @@
-"""Where changes wait on their way into the lake, seen at what they pass: every change in its landing object or its
-stream, and the commits of the lake that hold it. When one was readable is what a reader saw; the writer is asked only
-what it did meanwhile."""
+"""Where changes wait on their way into the lake.
+
+Times come from what changes pass: each one's landing object or stream, and the commit of the lake that holds it. A
+change is readable when a reader saw it. The writer's events only say what the writer did in between.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,10 @@ _CHANGES = ("c", "u", "d")
 
 
 def stages_of_writer(store: str, *, told: bool = True) -> tuple[str, ...]:
-    """What the time is called from a change's arrival in ``store`` until it is readable; one stage where the writer has
-    not ``told`` of its commit."""
+    """The names of the stages from a change's arrival in ``store`` until it is readable.
+
+    There is one stage only if the writer has not ``told`` of its commit.
+    """
     return (
         (f"{store} to the writer", "decode", "write and commit", "commit to reader")
         if told
@@ -37,22 +41,25 @@ def stages_of_writer(store: str, *, told: bool = True) -> tuple[str, ...]:
 
 
 class AtWriter(NamedTuple):
-    """When a writer took a batch up, had decoded it and had committed it, in epoch seconds. What Spark decodes is
-    decoded with the commit."""
+    """What a writer did with one batch, in epoch seconds."""
 
     taken: float
+    """When it took the batch up."""
     decoded: float
+    """When it had decoded the batch; a batch that Spark decodes is decoded with the commit."""
     committed: float
 
 
 @dataclass(frozen=True)
 class Passed(ABC):
-    """A change that is in the lake, with the times at which it was where, in epoch seconds: committed in the source,
-    and seen to be readable in the lake; and what the writer tells of its commit, where it does."""
+    """A change that is in the lake, with the times at which it passed each point, in epoch seconds."""
 
     source: float
+    """When the source committed it."""
     readable: float = field(kw_only=True)
+    """When a reader saw it in the lake."""
     writer: AtWriter | None = field(default=None, kw_only=True)
+    """The writer's own times for its commit, if it reported them."""
 
     @property
     def seconds(self) -> float:
@@ -74,12 +81,14 @@ class Passed(ABC):
 
 @dataclass(frozen=True)
 class PassedS3(Passed):
-    """A change of PostgreSQL's: also when it was made an event of by Debezium, appended to its topic, and landed in S3
-    (which tells the second)."""
+    """A change of PostgreSQL's."""
 
     debezium: float
+    """When Debezium made an event of it."""
     kafka: float
+    """When the event was appended to its topic."""
     landed: float
+    """When it landed in S3, which reports whole seconds."""
 
     def _way(self) -> tuple[tuple[str, ...], str, tuple[float, ...]]:
         return STAGES_TO_S3, "S3", (self.debezium, self.kafka, self.landed)
@@ -135,9 +144,11 @@ def passed_s3(
     since: float,
     commits: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, list[PassedS3]]:
-    """All changes of PostgreSQL's tables that were committed after ``since``, in epoch seconds, and are in the lake, by
-    table. ``s3`` is boto3's client, ``landing`` where the topics land (``s3://bucket/prefix``), ``topics`` are their
-    names by table, and ``commits`` the events in which writers tell of theirs."""
+    """All changes of PostgreSQL's tables since ``since`` (epoch seconds) that are in the lake, by table.
+
+    ``s3`` is boto3's client; ``landing`` is where the topics land (``s3://bucket/prefix``). ``topics`` are the names of
+    the topics by table. ``commits`` are the events in which writers report their commits.
+    """
     told = _told(commits)
 
     def of_table(table: str, topic: str) -> Iterator[PassedS3]:
@@ -156,8 +167,11 @@ def passed_kinesis(
     since: float,
     commits: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, list[PassedKinesis]]:
-    """As ``passed_s3``, of DynamoDB's tables: ``streams`` are the names of their streams by table, which still have
-    what was changed after ``since``, and whose places the tables' commits note; ``kinesis`` is boto3's client."""
+    """All changes of DynamoDB's tables since ``since``, as ``passed_s3`` returns them.
+
+    ``kinesis`` is boto3's client. ``streams`` are the names of the streams by table; they still hold all changes since
+    ``since``. The tables' commits record the position reached in each stream.
+    """
     told = _told(commits)
 
     def of_table(table: str, stream: str) -> Iterator[PassedKinesis]:
@@ -184,8 +198,8 @@ def _after_last_read(cursor: int) -> float:
 
 
 class _Readable:
-    """When the places of a table's topic or stream were readable. ``end`` gives of a cursor the first offset, or
-    sequence number, that is not read."""
+    """The times at which the records of a table's topic or stream were readable in the lake. ``end`` returns the first
+    offset, or sequence number, that a cursor has not read."""
 
     def __init__(
         self,
@@ -201,8 +215,8 @@ class _Readable:
                 self._ends.setdefault(source, []).append((end(reached), seen, told.get((table, instant))))
 
     def at(self, source: str, offset: float) -> tuple[float, AtWriter | None] | None:
-        """When that offset of a ``topic/partition``, or sequence number of a ``stream/shard``, was readable, and what
-        its writer tells; None where it has not been seen."""
+        """When an offset of a ``topic/partition``, or a sequence number of a ``stream/shard``, was readable, and what
+        its writer reported. None if no published instant holds it yet."""
         ends = self._ends.get(source, [])
         at = bisect_right(ends, offset, key=lambda end: end[0])
         return ends[at][1:] if at < len(ends) else None
@@ -249,8 +263,8 @@ def _records(kinesis: Any, stream: str, shard: str) -> Iterator[Mapping[str, Any
 
 
 def profile(changes: Sequence[Passed]) -> dict[str, dict[str, float]]:
-    """The mean seconds of each stage, of the changes about the median and of the slowest twentieth; they add up to what
-    these changes took in all. Empty without changes."""
+    """The mean seconds of each stage, for the changes about the median and for the slowest twentieth. The stages of a
+    group add up to its mean time in all. Empty without changes."""
     ranked = [change.stages for change in sorted(changes, key=lambda change: change.seconds)]
     stages = dict.fromkeys(stage for each in ranked for stage in each)
     number = len(ranked)

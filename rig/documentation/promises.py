@@ -1,5 +1,6 @@
-"""``docs/promises.md``: each promise, the test that guards it, the suite that runs the test, and one mutation, which is
-a change of the product's code that the test must catch.
+"""``docs/promises.md``: each promise, the test that guards it, the suite that runs the test, and one mutation.
+
+A mutation is a change of the product's code that the test must catch.
 
 The list is ``reviewed/promises.yaml``. ``make promises`` applies each mutation and runs its test.
 """
@@ -25,24 +26,17 @@ UNIT, TEST, DRILLS = SUITES = ("unit", "test", "drills")
 """The targets of make that run the tests of promises, from the quickest to the slowest."""
 
 _INTRODUCTION = """# Promises and their tests
-This page lists each promise of [What you get](features.md) and of [What a source may do](reliability.md), with the test
-that guards it. The suite is the quickest target of make that runs the test. `make test` runs all of `make unit`. Of the
-tests in tests/lake and tests/local it runs those of this page. `make test-full` runs all tests but the drills.
+This page lists each promise of [What you get](features.md) and of [What happens when something
+fails](reliability.md), with the test that guards it. The suite is the quickest target of make that runs the test.
+`make test` runs all of `make unit`, and this page's tests in tests/lake and tests/local. `make test-full` runs all
+tests but the drills.
 
 The mutation is a change of one line of the product's code that the test must catch. `make promises` applies each
 mutation to a copy of the checkout and runs the promise's test there. It fails if the test passes, and if the test
-fails without the mutation too. A workflow runs it every night. `make promises NAMES="truncate kills"` checks some
-promises by their names in `reviewed/promises.yaml`, and `make promises SUITE=unit` those that `make unit` guards.
+fails without the mutation too. A workflow runs it every night. `make promises NAMES="truncate kills"` checks the
+promises of these names, and `make promises SUITE=unit` those that `make unit` guards.
 
 `make reference` writes this page from `reviewed/promises.yaml`.
-"""
-_MUTANTS = """
-## Shown by `make mutants`
-`make mutants` changes these modules in every small way. The page names no mutation for the rows of [What a source may
-do](reliability.md) that their unit tests guard. Each row is shown by its first words.
-
-| module | rows |
-|---|---|
 """
 
 
@@ -50,7 +44,7 @@ class Promise(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A promise, its test and its mutation."""
 
     name: Annotated[str, msgspec.Meta(pattern=rf"^[a-z0-9-]+{END}", extra={"expected": "words joined by hyphens"})]
-    """What ``make promises`` calls it."""
+    """What ``make promises`` and the rows of docs/reliability.md call it."""
     promise: str
     """The promise in one sentence."""
     test: str
@@ -61,8 +55,6 @@ class Promise(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A text that the file has once: the line to change, with its neighbours if it would not be unique."""
     new: str
     """What stands there instead: the same with one line changed, or without it."""
-    rows: list[str] = []
-    """How the rows of docs/reliability.md that promise it begin."""
     features: list[str] = []
     """Phrases of docs/features.md that promise it."""
     also: list[str] = []
@@ -89,30 +81,24 @@ class Promises(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The content of ``reviewed/promises.yaml``."""
 
     promises: list[Promise]
-    mutants: dict[str, list[str]] = {}
-    """How rows of docs/reliability.md begin whose tests ``make mutants`` holds, by the module that it changes."""
 
 
 def read(path: Path = LIST) -> Promises:
-    """Read the list. Raises UserError, which names the field, where the file is not such a list."""
+    """Read the list. Raises UserError, which names the field, if the file is not such a list."""
     return convert(read_yaml(path), Promises, str(path))
 
 
 def page(promises: Promises) -> str:
     """Return the page for a list."""
     rows = "".join(
-        f"| {_cell(each.promise)} | {_places(each)} | {_tests(each)} | `make {each.suite}` | {_mutation(each)} |\n"
+        f"| `{each.name}` | {_cell(each.promise)} | {_tests(each)} | `make {each.suite}` | {_mutation(each)} |\n"
         for each in promises.promises
     )
-    mutants = "".join(
-        f"| `{module}` | {'; '.join(map(_cell, rows))} |\n" for module, rows in sorted(promises.mutants.items())
-    )
-    header = "\n| promise | stands in | test | suite | mutation |\n|---|---|---|---|---|\n"
-    return _INTRODUCTION + header + rows + _MUTANTS + mutants
+    return _INTRODUCTION + "\n| name | promise | test | suite | mutation |\n|---|---|---|---|---|\n" + rows
 
 
 def functions(file: Path) -> Iterator[tuple[ast.FunctionDef, list[ast.expr]]]:
-    """The functions of a file of tests, each with the file's ``pytestmark``, its class's decorators and its own."""
+    """Yield a test file's functions, each with its decorators: the file's ``pytestmark``, its class's and its own."""
     module = _parsed(file.read_text("utf-8"))
     common: list[ast.expr] = []
     for node in module.body:
@@ -132,18 +118,13 @@ def _parsed(text: str) -> ast.Module:
 
 
 def _marks(test: str) -> set[str]:
-    """The names of pytest's markers of a test, but for those of single parameters."""
+    """The names of a test's pytest markers, without the markers of single parameters."""
     path, _, name = test.partition("::")
     if not path.endswith(".py"):
         return set()
     wanted = name.partition("[")[0].rpartition("::")[2]
     marks = [mark for function, marks in functions(ROOT / path) if function.name == wanted for mark in marks]
     return {name for mark in marks for name in re.findall(r"^pytest\.mark\.(\w+)", ast.unparse(mark))}
-
-
-def _places(promise: Promise) -> str:
-    places = {"[features](features.md)": promise.features, "[reliability](reliability.md)": promise.rows}
-    return ", ".join(link for link, phrases in places.items() if phrases)
 
 
 def _tests(promise: Promise) -> str:

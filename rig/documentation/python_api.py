@@ -40,7 +40,7 @@ def _module(module: griffe.Object | griffe.Alias) -> str:
 
 
 def _public(module: griffe.Object | griffe.Alias) -> Iterator[griffe.Class | griffe.Function]:
-    """The classes and functions that a module's ``__all__`` names; those that it defines, where it has none."""
+    """The classes and functions that a module's ``__all__`` names; if it has none, all that it defines."""
     for name, member in module.members.items():
         if name in module.exports if module.exports is not None else not (member.is_alias or name.startswith("_")):
             target = member.final_target if isinstance(member, griffe.Alias) else member

@@ -1,4 +1,4 @@
-"""Who gets into the emulator: programs of this machine that have a key of the account, and no page of a browser.
+"""The emulator's access check: it lets in programs that have a key of the account, and no page of a browser.
 
 ministack checks no signature of the account's own key, takes requests without one, and lets every page in. Here each
 request is checked before ministack sees it, by ministack's own evaluator.
@@ -36,7 +36,7 @@ HOOKS = (
     (lambda_svc, "execution_credentials"),
     (sts, "register_session"),
 )
-"""What of ministack is called or replaced here."""
+"""The functions and attributes of ministack that this module calls or replaces."""
 
 _SIGNED = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/,\s]+)/[^/,\s]+/[^/,\s]+/([^/,\s]+)/[^,\s]+"
@@ -87,23 +87,25 @@ def hook(port: str) -> None:
 
 
 def _is_foreign(scope: Scope, hosts: set[str]) -> bool:
-    """Whether a request may be from a browser's page: it names where it is from, another host than this, or asks first
-    what it may."""
+    """Whether a request may come from a browser's page. Such a request has an origin, names another host than this, or
+    is the question that a browser sends first."""
     found = [value.decode("latin-1").lower() for name, value in scope["headers"] if name.lower() == b"host"]
     is_from_a_page = any(name.lower() == b"origin" for name, _ in scope["headers"])
     return is_from_a_page or scope["method"] == "OPTIONS" or len(found) != 1 or found[0] not in hosts
 
 
 def _is_response(scope: Scope) -> bool:
-    """Whether a function answers CloudFormation for its custom resource, which AWS too has it do by an address that
-    nobody can guess, without a signature."""
+    """Whether a function answers CloudFormation for its custom resource. On AWS, too, such an answer has no signature,
+    and goes to an address that nobody can guess."""
     token = scope["path"].removeprefix(_RESPONSE_PATH)
     return scope["method"] == "PUT" and token != scope["path"] and token in custom_resource._pending
 
 
 async def _refusal(scope: Scope, read: Callable[[], Awaitable[bytes]]) -> tuple[int, dict[str, str], bytes] | None:
-    """The answer to a request that is not signed with a key of the account, or with a role's one for what is the
-    emulator's own; None for any other."""
+    """The answer to a request that the emulator must refuse; None if it may pass.
+
+    A request passes if a key of the account signed it. For the emulator's own paths, a role's key does not count.
+    """
     method, path = scope["method"], scope["path"]
     query = parse_qs(scope.get("query_string", b"").decode(), keep_blank_values=True)
     headers = _headers(scope)
@@ -151,15 +153,15 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 def _signed_path(path: str, headers: dict[str, str]) -> str:
-    """The path as it is signed. Spark's client of S3 signs as ``rig.local.spark`` tells it to: as for any other
-    service, which escapes a path that is escaped already once more."""
+    """Return the path that the client signed. ``rig.local.spark`` has Spark's S3 client sign as for any other service:
+    it escapes the escaped path once more."""
     if "aws-sdk-java/1." in headers.get("user-agent", ""):
         return quote(quote(unquote(path), safe=_UNESCAPED), safe=_UNESCAPED)
     return path
 
 
 def _read_again(receive: Receive) -> tuple[Callable[[], Awaitable[bytes]], Receive]:
-    """What reads the body of a request, and what gives it to ministack once more."""
+    """A function that reads the body of a request, and one that gives it to ministack once more."""
     messages: list[Message] = []
 
     async def read() -> bytes:

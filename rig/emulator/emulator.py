@@ -1,15 +1,15 @@
-"""The emulator of AWS's control plane, ministack, with what it lacks or only pretends handed on to Headwater's parts.
+"""The emulator of AWS's control plane, ministack, with Headwater's handlers for what it lacks or only pretends to do.
 
-Runs in an environment of its own (``requirements.txt`` beside this file), so it imports nothing of Headwater. What it
-hands on it asks of ``HEADWATER_PARTS``, the address of the process that has the parts (``rig.local_aws.parts``),
-which answers whoever sends ``HEADWATER_PARTS_TOKEN``:
+It runs in an environment of its own (``requirements.txt`` beside this file), so it imports nothing of Headwater.
+``HEADWATER_HANDLERS`` is the address of the process that has the handlers (``rig.local_aws.handlers``). That process
+answers requests that carry ``HEADWATER_HANDLERS_TOKEN``:
 
 - resource types of CloudFormation, created, updated and deleted there;
 - operations of APIs, answered there;
 - objects of S3, kept by the object store; buckets and their settings stay here.
 
-The hooks go into functions of ministack that are no interface of it. Where one is missing, this ends at once, and says
-which.
+The hooks replace functions of ministack that are not a public interface. If one is missing, this program ends at once
+and names it.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ HOOKS = (
     *metrics.HOOKS,
     *rights.HOOKS,
 )
-"""What of ministack is called or replaced here."""
+"""The functions and attributes of ministack that this module and its hooks call or replace."""
 
 _OBJECTS_OF_A_BUCKET = {"delete", "list-type", "prefix", "uploads", "versions"}
 """The queries by which requests without a key are about objects."""
@@ -68,7 +68,7 @@ _BUCKET_TYPE = "AWS::S3::Bucket"
 _SECRET_TYPE = "AWS::SecretsManager::Secret"  # noqa: S105  # a type
 _SERVERLESS = "AWS::Serverless-2016-10-31"
 _BUCKET_ATTRIBUTES = {"versioning"}
-"""The settings of a bucket of which the store has to know."""
+"""The settings of a bucket that the store needs, too."""
 # Of the connection, of the caller's signature, and of the chunks in which a body came. Nor has SeaweedFS to encrypt: it
 # could not read that again, since it asks its volumes for it without the TLS that they demand.
 _NOT_FORWARDED = {
@@ -98,15 +98,15 @@ _PART_SECONDS = 600
 Answer = tuple[int, dict[str, str], bytes]
 
 
-class Parts:
-    """The process that has Headwater's parts, which answers to ``token``."""
+class OwnHandlers:
+    """The process that has Headwater's handlers; ``token`` lets requests in."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url
         self._headers = {"Authorization": token, "Content-Type": "application/json"}
 
     def ask(self, path: str, question: Mapping[str, Any] | None = None) -> Any:
-        """Ask something, and return the answer. Raises ValueError with the part's own words where it refuses."""
+        """Send a request, and return the answer. Raises ValueError with the handler's own words if it refuses."""
         body = None if question is None else json.dumps(question).encode()
         request = urllib.request.Request(f"{self._url}{path}", body, self._headers)
         try:
@@ -116,8 +116,8 @@ class Parts:
             raise ValueError(error.read().decode(errors="replace")) from None
 
     def resource_handlers(self, kind: str, original: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-        """What ministack calls for a resource of a type, in its form. ``original`` are its own handlers, for the
-        resources that the parts leave to it."""
+        """The functions that ministack calls for a resource of a type. ``original`` are its own handlers, for the
+        resources that ours leave to it."""
 
         def ask(request: str, *arguments: Any, **question: Any) -> Any:
             answer = self.ask(f"/resources/{request}", {"type": kind, **question})
@@ -139,8 +139,8 @@ class Parts:
         return {"create": create, "update": update, "delete": delete}
 
     def watch(self, kind: str, create: Callable[..., Any]) -> Callable[..., Any]:
-        """A handler of ministack's that makes a resource; it fails where a property was not looked at that has to have
-        an effect."""
+        """A handler of ministack's that makes a resource. It fails if the template sets a property that nothing read
+        and that has to have an effect."""
 
         def watched(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
             seen = Watched(properties)
@@ -151,7 +151,7 @@ class Parts:
         return watched
 
     def watch_update(self, kind: str, update: Callable[..., Any]) -> Callable[..., Any]:
-        """The same for one that changes a resource, where a property that has changed or gone was not looked at."""
+        """The same for a handler that changes a resource: it fails if nothing read a property that changed or went."""
 
         def watched(physical_id: str, former: dict[str, Any], properties: dict[str, Any], *of: Any) -> Any:
             seen = Watched(properties)
@@ -170,7 +170,7 @@ class Parts:
     async def call(
         self, service: str, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
     ) -> Answer | None:
-        """Have a request to an API answered; None where it is left to the emulator."""
+        """Have a request to an API answered; None if it is left to the emulator."""
         question = {
             "method": method,
             "path": path,
@@ -192,7 +192,7 @@ class _Signer(S3SigV4Auth):
 
 
 class Objects:
-    """The objects of S3, which the object store keeps at ``endpoint`` for whoever signs with its ``key`` and
+    """The objects of S3. The object store at ``endpoint`` keeps them; requests are signed with ``key`` and
     ``secret``."""
 
     def __init__(self, endpoint: str, key: str, secret: str, region: str) -> None:
@@ -209,7 +209,7 @@ class Objects:
     def dispatch(
         self, method: str, bucket: str, key: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
     ) -> Answer:
-        """Answer a request to S3: the store, where it is about objects, else ministack."""
+        """Have the store answer a request to S3 about objects, and ministack any other."""
         if bucket not in s3._buckets and not (method == "PUT" and not key):
             return _dispatch(method, bucket, key, headers, body, query)
         if key or query.keys() & _OBJECTS_OF_A_BUCKET or (method == "GET" and not query.keys() - {"x-id"}):
@@ -224,7 +224,7 @@ class Objects:
         return answer
 
     def read(self, bucket: str, key: str, version_id: str | None = None) -> bytes | None:
-        """An object's content; None where there is none."""
+        """An object's content; None if there is none."""
         query = {"versionId": [version_id]} if version_id else {}
         status, _, body = self._send("GET", bucket, key, {}, b"", query)
         return body if status == HTTPStatus.OK else None
@@ -296,26 +296,29 @@ _dispatch = s3._dispatch
 
 
 def check_hooks() -> None:
-    """Raise SystemExit where ministack is not the one that these hooks are for."""
+    """Raise SystemExit if ministack is not the one that these hooks are for."""
     missing = [f"{module.__name__}.{name}" for module, name in HOOKS if not hasattr(module, name)]
     found = version("ministack")
     if missing or found != VERSION:
-        sys.exit(f"ministack {found} is not {VERSION}, for which the hooks are. It lacks: {', '.join(missing) or '-'}")
+        sys.exit(
+            f"ministack: found {found}, expected {VERSION}, for which the hooks are. Missing names: "
+            f"{', '.join(missing) or 'none'}. Run `headwater dev assets`"
+        )
 
 
-def hook(parts: Parts) -> None:
-    """Hand on to the parts and to the object store what they say that they answer."""
-    answered = parts.ask("/answers")
+def hook(own: OwnHandlers) -> None:
+    """Hand requests on to our handlers and to the object store, as far as they say that they answer them."""
+    answered = own.ask("/answers")
     types = set(answered["resource_types"])
     handlers = provisioners._RESOURCE_HANDLERS
     for kind, handler in handlers.items():
         if kind not in types and "create" in handler:
-            handlers[kind] = {**handler, "create": parts.watch(kind, handler["create"])}
+            handlers[kind] = {**handler, "create": own.watch(kind, handler["create"])}
             # Without it, an update is a creation.
             if "update" in handler:
-                handlers[kind]["update"] = parts.watch_update(kind, handler["update"])
+                handlers[kind]["update"] = own.watch_update(kind, handler["update"])
     for kind in types:
-        handlers[kind] = parts.resource_handlers(kind, handlers.get(kind, {}))
+        handlers[kind] = own.resource_handlers(kind, handlers.get(kind, {}))
     blocks = stacks._runs_on_worker_thread
     stacks._runs_on_worker_thread = lambda kind: kind in types or blocks(kind)
 
@@ -330,19 +333,19 @@ def hook(parts: Parts) -> None:
 
     handlers[_SECRET_TYPE] = secret_handlers(handlers[_SECRET_TYPE])
 
-    # Nobody but a service of AWS's may tell what aws.emr does: the parts sign it by this.
+    # Nobody but a service of AWS's may send an event of aws.emr: our handlers sign their events by this.
     put_events = eventbridge._put_events
 
     def signed(data: dict[str, Any], allow_aws_source: bool = False) -> Any:
-        of_parts = all(entry.get("TraceHeader") == answered["signature"] for entry in data["Entries"])
-        return put_events(data, allow_aws_source=allow_aws_source or of_parts)
+        is_ours = all(entry.get("TraceHeader") == answered["signature"] for entry in data["Entries"])
+        return put_events(data, allow_aws_source=allow_aws_source or is_ours)
 
     eventbridge._put_events = signed
 
     operations: dict[str, list[str]] = answered["operations"]
     for service, names in operations.items():
         original = app.SERVICE_HANDLERS.get(service)
-        app.SERVICE_HANDLERS[service] = _handler(parts, service, set(names), original)
+        app.SERVICE_HANDLERS[service] = _handler(own, service, set(names), original)
     detect = app.detect_service
 
     def detect_service(method: str, path: str, headers: dict[str, str], query: dict[str, list[str]]) -> str:
@@ -392,15 +395,20 @@ def undo_failed_creations() -> None:
 
 
 def number_records_as_kinesis_does() -> None:
-    """Give Kinesis's records numbers without leading zeros, which AWS's do not have: ministack compares them as texts,
-    so that a reader that goes on after a number, without its zeros, would be taken past all records."""
+    """Give Kinesis's records sequence numbers without leading zeros, as AWS does.
+
+    ministack compares the numbers as texts. With zeros, a reader that goes on after a number whose zeros it has dropped
+    would skip all records.
+    """
     following = kinesis._next_sequence_number
     kinesis._next_sequence_number = lambda: f"4{following()}"
 
 
-def _handler(parts: Parts, service: str, names: set[str], original: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Hand on the operations of an API that have these names, or none, in ``X-Amz-Target``, and all of one that
-    ministack does not know."""
+def _handler(
+    own: OwnHandlers, service: str, names: set[str], original: Callable[..., Any] | None
+) -> Callable[..., Any]:
+    """Hand on an API's operations that have one of these names, or none, in ``X-Amz-Target``. Hand on all operations
+    of an API that ministack does not know."""
 
     async def handle(
         method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
@@ -408,7 +416,7 @@ def _handler(parts: Parts, service: str, names: set[str], original: Callable[...
         operation = headers.get("x-amz-target", "").rpartition(".")[2]
         answer = None
         if original is None or not operation or operation in names:
-            answer = await parts.call(service, method, path, headers, body, query)
+            answer = await own.call(service, method, path, headers, body, query)
         if answer is None:
             answer = await original(method, path, headers, body, query)
         return answer
@@ -419,12 +427,12 @@ def _handler(parts: Parts, service: str, names: set[str], original: Callable[...
 if __name__ == "__main__":
     check_hooks()
     # The functions get what is left of these variables.
-    parts = Parts(os.environ.pop("HEADWATER_PARTS"), os.environ.pop("HEADWATER_PARTS_TOKEN"))
-    hook(parts)
+    own = OwnHandlers(os.environ.pop("HEADWATER_HANDLERS"), os.environ.pop("HEADWATER_HANDLERS_TOKEN"))
+    hook(own)
     undo_failed_creations()
     number_records_as_kinesis_does()
     metrics.hook()
-    rights.hook(lambda arn: parts.ask("/tags", {"arn": arn}))
+    rights.hook(lambda arn: own.ask("/tags", {"arn": arn}))
     door.hook(os.environ["GATEWAY_PORT"])
     # ministack makes its own loop.
     asyncio.set_event_loop(None)

@@ -22,7 +22,7 @@ HOOKS = (
     (kinesis, "_get_records"),
     (kinesis, "_shard_iterators"),
 )
-"""What of ministack is called or replaced here."""
+"""The functions and attributes of ministack that this module calls or replaces."""
 
 _TERM = re.compile(r"\?\w+")
 _LITERAL = re.compile(r'"([^"]+)"')
@@ -45,7 +45,7 @@ def hook() -> None:
 
 
 def _of_a_text(put: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
-    """Refuse a filter that the lines below are not counted by."""
+    """Refuse a metric filter that ``_counting_lines`` cannot evaluate."""
 
     def refusing(data: dict[str, Any]) -> Any:
         pattern = data["filterPattern"]

@@ -1,4 +1,4 @@
-"""What IAM allows, where ministack's evaluator of it differs from AWS's or lacks what the parts know."""
+"""The evaluation of IAM's rights, as far as ministack's differs from AWS's or does not know our handlers' resources."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ HOOKS = (
     (iam_evaluator, "evaluate_trust_policy"),
     (kinesis, "_shard_iterators"),
 )
-"""What of ministack is called or replaced here."""
+"""The functions and attributes of ministack that this module calls or replaces."""
 
 _CONNECT = "kafkaconnect"
 _CONNECT_ARN = re.compile(r"arn:aws:kafkaconnect:[^:]*:\d+:[^/]+/[^/]+/[^/]+")
@@ -35,7 +35,7 @@ _PUBLIC_PARAMETER = re.compile(r"(arn:aws:ssm:[^:]*:)\d+(:parameter/aws/)")
 _LOG = logging.getLogger("ministack")
 
 Tags = Callable[[str], dict[str, str]]
-"""The tags of a resource of the parts, by its ARN."""
+"""The tags of a resource that our handlers made, by its ARN."""
 
 
 def hook(tags: Tags) -> None:
@@ -54,7 +54,7 @@ def hook(tags: Tags) -> None:
 
 
 def _telling(check: Callable[..., Any]) -> Callable[..., Any]:
-    """Tell in the log what is refused."""
+    """Log each refused request."""
 
     def told(*request: Any, **more: Any) -> Any:
         answer = check(*request, **more)
@@ -89,7 +89,7 @@ def _as_aws_names_them(extract: Callable[..., str]) -> Callable[..., str]:
 
 
 def _with_conditions(context: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """What conditions are about, of what a request says."""
+    """The values of a request that conditions of policies name."""
 
     def known(service: str, action: str, body: bytes, query: Any) -> dict[str, Any]:
         found = context(service, action, body, query)
@@ -104,7 +104,7 @@ def _with_conditions(context: Callable[..., dict[str, Any]]) -> Callable[..., di
 
 
 def _with_tags(enforce: Callable[..., Any], tags: Tags) -> Callable[..., Any]:
-    """Let EMR's rights hang on the tags of its clusters."""
+    """Let EMR's rights depend on the tags of its clusters."""
 
     def enforced(key: str, action: str, service: str, region: str, resource_arn: str = "*", **more: Any) -> Any:
         if service == "elasticmapreduce":
@@ -116,8 +116,8 @@ def _with_tags(enforce: Callable[..., Any], tags: Tags) -> Callable[..., Any]:
 
 
 def _of_services(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a part assume a role as the service of AWS's that it stands for, if the role trusts that service with that
-    resource. A part calls as the account itself, the session has the service's name, and the external id is the
+    """Let a handler assume a role as the service of AWS's that it stands for, if the role trusts that service with that
+    resource. The handler calls as the account itself. The session has the service's name, and the external id is the
     resource."""
 
     def evaluated(document: Any, caller: str, context: Any = None) -> bool:

@@ -1,6 +1,6 @@
 """Records which properties of a resource a handler reads.
 
-Both the emulator and Headwater's parts import this module, so it needs nothing but Python's own library.
+Both the emulator and Headwater's handlers import this module, so it needs nothing but Python's own library.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,21 +27,21 @@ class Watched(dict[str, Any]):
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As a dict's."""
+        """Return a property, and count it as read."""
         self.seen.add(name)
         return super().get(name, default)
 
     def pop(self, name: str, *default: Any) -> Any:
-        """As a dict's."""
+        """Remove and return a property, and count it as read."""
         self.seen.add(name)
         return super().pop(name, *default)
 
     def keys(self) -> Any:
-        """As a dict's."""
+        """Return all names, and count all properties as read."""
         self.seen.update(super().keys())
         return super().keys()
 
     def items(self) -> Any:
-        """As a dict's."""
+        """Return all properties, and count them as read."""
         self.seen.update(super().keys())
         return super().items()

@@ -51,7 +51,7 @@ public final class DynamoDbLocal {
 
     /**
      * Hands requests on that carry a signature (version 4) by one access key, and refuses all others with status 403.
-     * The rules are those of {@code rig/local/signature.py}; DynamoDB knows only {@code POST /}.
+     * The rules are the same as in {@code rig/local/signature.py}; DynamoDB knows only {@code POST /}.
      */
     static final class SignedOnly extends Handler.Wrapper {
         private static final Pattern AUTHORIZATION = Pattern.compile(

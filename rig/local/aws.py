@@ -25,8 +25,8 @@ def make_credentials() -> dict[str, str]:
 
 
 def environment(credentials: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a child that talks to parts with these credentials: this process's, less the user's
-    AWS settings and proxies."""
+    """Return the environment of a child that uses these credentials: this process's, without the user's AWS settings
+    and proxies."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -66,10 +66,9 @@ class AwsApi(Part):
     """An object store for S3 and one moto server for the rest, on free ports of 127.0.0.1 that stay the same over
     restarts.
 
-    moto keeps everything in memory: ``stop`` and ``kill`` lose it, but no object, since ``store`` is a part of its own
-    that only starts and stops with this one. The Kinesis streams behave as AWS's do where moto's do not, see
-    ``rig.local.moto_server``. Both answer only what is signed with ``credentials``, which are made anew with each
-    ``AwsApi``.
+    moto keeps everything in memory: ``stop`` and ``kill`` lose it. No object is lost, because ``store`` is a part of
+    its own that only starts and stops with this one. Kinesis streams behave as in AWS, see ``rig.local.moto_server``.
+    Both answer only requests that are signed with ``credentials``, which are made anew with each ``AwsApi``.
     """
 
     name = "the AWS API (moto)"

@@ -26,16 +26,19 @@ _BEFORE = datetime.timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class ServerCertificate:
-    """What a server of one address shows, and what its clients trust; all PEM. ``key`` is the server's private key."""
+    """The certificate of a server at one address; all fields are PEM."""
 
     root: str
+    """The authority's certificate, which clients trust."""
     certificate: str
+    """The certificate that the server shows."""
     key: str
+    """The server's private key."""
 
 
 @dataclass(frozen=True)
 class Authority:
-    """What signs certificates: its own, which clients trust, and its private key; both PEM."""
+    """An authority that signs certificates: its own one, which clients trust, and its private key; both PEM."""
 
     root: str
     key: str

@@ -38,9 +38,9 @@ class ConnectWorker(Part):
     """One distributed worker, alone in its group, on a free port of 127.0.0.1 that stays the same over restarts.
 
     ``folder`` takes its configuration and log, and ``access`` lets it into the broker. ``properties`` are the worker
-    configuration that AWS gets too (``definitions.connectors.worker_properties``); what MSK Connect sets itself is
-    added here: addresses, the login to the broker, plugin path, replication factors and the names of the config and
-    status topics. ``group`` is the worker's Connect cluster: its group, and the start of its topics' names. ``plugins``
+    configuration that AWS gets too (``definitions.connectors.worker_properties``). The settings that MSK Connect makes
+    itself are added here: addresses, the login to the broker, the plugin path, replication factors and topics' names.
+    ``group`` is the worker's Connect cluster: its group, and the start of its topics' names. ``plugins``
     is the folder that holds a folder per plugin. ``environment`` has the variables by which the plugins find AWS.
     ``log`` is its log.
 
@@ -111,7 +111,7 @@ class ConnectWorker(Part):
         return answer
 
     def task_states(self, name: str) -> list[str]:
-        """Return the states of a connector's tasks; none where the worker does not answer soon."""
+        """Return the states of a connector's tasks; none if the worker does not answer soon."""
         try:
             answer = self.request("GET", f"/connectors/{quote(name)}/status", timeout=SOON_SECONDS)
             return [str(task["state"]) for task in answer.json()["tasks"]] if answer.ok else []

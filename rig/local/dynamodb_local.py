@@ -15,17 +15,17 @@ LAUNCHER = Path(__file__).with_name("DynamoDbLocal.java")
 
 
 class DynamoDbLocal(Part):
-    """One DynamoDB Local on a free port of 127.0.0.1 that stays the same over restarts. It answers only what is signed
-    with ``credentials``.
+    """One DynamoDB Local on a free port of 127.0.0.1 that stays the same over restarts. It answers only requests that
+    are signed with ``credentials``.
 
-    It keeps everything in memory, in one database for all credentials and regions: ``stop`` and ``kill`` lose what was
-    stored. Its streams carry every change in order, deletes by time to live with DynamoDB's own user identity. Three
+    It keeps everything in memory, in one database for all credentials and regions: ``stop`` and ``kill`` lose all
+    items. Its streams carry every change in order, deletes by time to live with DynamoDB's own user identity. Three
     things differ from AWS:
 
     - It has no Kinesis destination: ``rig.local.relay`` stands in for it.
     - Its streams tell the minute of a change, not the second.
-    - It checks 20 items per table for expiry every 10 seconds, so that a table of a thousand items takes minutes; the
-      relay deletes them sooner.
+    - It checks 20 items per table for expiry every 10 seconds, so a table of a thousand items takes minutes. The relay
+      deletes them sooner.
     """
 
     name = "DynamoDB Local"
@@ -72,7 +72,7 @@ class DynamoDbLocal(Part):
 def create_table(client: Any, contract: Contract, name: str, *, streams: bool = True) -> None:
     """Create the table of a contract, if asked with a stream of new and old images, and wait until it can be written.
 
-    Key and time to live are those of the template. Raises ``UserError`` where the contract's key has more than two
+    Key and time to live are as in the template. Raises ``UserError`` if the contract's key has more than two
     columns.
     """
     keys = key_attributes(contract)

@@ -24,15 +24,18 @@ log4j.logger.kafka.log=WARN
 
 @dataclass(frozen=True)
 class JavaProgram:
-    """A Java program. ``main`` is its class, or the path of its source file; ``heap`` is its limit as ``-Xmx`` takes
-    it; ``properties`` are system properties, and ``flags`` are Java's own, beside those that every program gets."""
+    """A Java program to start."""
 
     main: str
+    """Its class, or the path of its source file."""
     arguments: Sequence[str]
     class_path: Sequence[Path]
     heap: str
+    """Its limit, as ``-Xmx`` takes it."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    """System properties."""
     flags: Sequence[str] = ()
+    """Java's own flags, beside the flags that every program gets."""
 
 
 def argv(program: JavaProgram, folder: Path) -> list[str]:
@@ -55,8 +58,8 @@ def argv(program: JavaProgram, folder: Path) -> list[str]:
 
 
 def hidden_argv(program: JavaProgram, folder: Path) -> list[str]:
-    """Return the command line of a Java program that shows neither its class nor its arguments to whoever lists the
-    machine's processes. They stand in ``folder``, in a file ``arguments`` that only its owner can read."""
+    """Return the command line of a Java program that hides its class and arguments from lists of the machine's
+    processes. They stand in ``folder``, in a file ``arguments`` that only its owner can read."""
     command = argv(program, folder)
     split = len(command) - len(program.arguments) - 1
     quoted = (part.replace("\\", "\\\\").replace('"', '\\"') for part in command[split:])

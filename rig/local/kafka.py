@@ -33,7 +33,7 @@ _PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 @dataclass(frozen=True)
 class Access:
-    """What a client needs to reach a broker and to be let in."""
+    """The address and password by which a client reaches a broker."""
 
     bootstrap: str
     """The broker's address, as ``host:port``."""
@@ -81,7 +81,7 @@ class Broker(Part):
 
     @property
     def access(self) -> Access:
-        """What a client needs, also in another process. Raises ``UserError`` before the first start."""
+        """The access for a client, also in another process. Raises ``UserError`` before the first start."""
         return Access(self.bootstrap, self._kept("password"))
 
     @property
@@ -100,7 +100,7 @@ class Broker(Part):
                     )
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Have it start with other settings the next time."""
+        """Set the broker's configuration for its next start."""
         self._config = dict(config)
 
     def topics(self) -> list[str]:
@@ -109,12 +109,12 @@ class Broker(Part):
             return list(admin.list_topics())
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic with its records, where it is there."""
+        """Delete a topic with its records, if it exists."""
         with self._admin() as admin, suppress(UnknownTopicOrPartitionError):
             admin.delete_topics([topic])
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Give a topic as many partitions, which are more than it has. Keys move: the old ones' records stay."""
+        """Raise a topic's number of partitions. Keys move to other partitions; records that exist stay."""
         with self._admin() as admin:
             admin.create_partitions({topic: partitions})
 
@@ -139,8 +139,8 @@ class Broker(Part):
         return True
 
     def lags(self) -> dict[tuple[str, str], int]:
-        """Return the records that each consumer group has still to read of each topic where it has committed an
-        offset, by group and topic."""
+        """Return how many records each consumer group has still to read, by group and topic. Only topics count in which
+        the group has committed an offset."""
         with self._admin() as admin:
             groups = [group["group_id"] for group in admin.list_groups()]
             committed = admin.list_group_offsets(groups) if groups else {}
@@ -187,8 +187,8 @@ class Broker(Part):
         path = self.folder / name
         if not path.exists():
             raise UserError(
-                f"{path} is missing: start the broker first. Where data is without it, an earlier release has written "
-                f"that: delete {self.folder}"
+                f"{path} is missing: start the broker first. If the broker's data is there without it, an earlier "
+                f"release has written the data: delete {self.folder}"
             )
         return path.read_text().strip()
 

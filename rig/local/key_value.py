@@ -145,8 +145,8 @@ class KeyValuePipeline(ExitStack):
         return self.dynamodb.client("dynamodb")
 
     def drain(self, patience: float = PATIENCE_SECONDS) -> None:
-        """Wait until every change made so far is in the lake. The writer must be running. ``patience`` is that of
-        ``wait_until``, which raises ``StuckError``."""
+        """Wait until every change made so far is in the lake. The writer must be running. ``patience`` has its meaning
+        in ``wait_until``, which raises ``StuckError``."""
         unread = UnreadRecords()
         for table, source in self.tables.items():
             source.relay.await_caught_up(patience)
@@ -188,13 +188,13 @@ class KeyValuePipeline(ExitStack):
         return local_lake(self.aws)
 
     def memory_bytes(self) -> dict[str, int]:
-        """What memory each part has for itself, in bytes, now."""
+        """The memory that each part has for itself, in bytes, now."""
         pids = {"DynamoDB Local": self.dynamodb.pid, "Spark (key-value)": self.writer.pid}
         pids |= {f"Relay ({name})": table.relay.pid for name, table in self.tables.items()}
         return {name: bytes_of_part(pid) for name, pid in pids.items()}
 
     def addresses(self) -> dict[str, str]:
-        """Where a person reaches the parts while the demo keeps them running."""
+        """How a person reaches the parts while the demo keeps them running: addresses, by name."""
         streams = {
             f"Kinesis stream of {name}": f"{table.name} at {self.aws.endpoint}" for name, table in self.tables.items()
         }

@@ -1,6 +1,6 @@
-"""What libpq is told about trust in a PostgreSQL server, in the words of the source connector.
+"""How libpq is configured to trust a PostgreSQL server, in the words of the source connector.
 
-libpq is told by variables such as ``PGSSLMODE``, or by a service
+Variables such as ``PGSSLMODE``, or a service, configure libpq
 (https://www.postgresql.org/docs/18/libpq-ssl.html). The connector hands its options to PostgreSQL's JDBC driver, whose
 words are nearly the same (https://jdbc.postgresql.org/documentation/ssl/).
 """
@@ -30,22 +30,22 @@ _REFUSED = {
 
 
 def connector_options() -> dict[str, str]:
-    """The source connector's options by which it trusts the servers that libpq trusts. Raises UserError where it has no
+    """The source connector's options by which it trusts the servers that libpq trusts. Raises UserError if it has no
     such options.
 
-    A file that is missing is not looked for here: libpq refuses to connect without it.
+    A missing file raises nothing here: libpq refuses to connect without it.
     """
     told = _told()
     for name, reason in _REFUSED.items():
         if told[name]:
             raise UserError(
-                f"PG{name.upper()}: found {told[name]}, expected none: the source connector {reason}. Unset it where "
-                "the server does without."
+                f"PG{name.upper()}: found {told[name]}, expected none: the source connector {reason}. Unset it if the "
+                "server does without."
             )
     if told["sslrootcert"] == _SYSTEM:
         raise UserError(
-            f"PGSSLROOTCERT: found {_SYSTEM}, expected a file of certificates, which the source connector reads too: "
-            "the system's are in one such as /etc/ssl/certs/ca-certificates.crt."
+            f"PGSSLROOTCERT: found {_SYSTEM}, expected a file of certificates: the source connector reads nothing "
+            "else. The system's certificates are in a file such as /etc/ssl/certs/ca-certificates.crt."
         )
     root = Path(told["sslrootcert"] or Path.home() / ".postgresql" / "root.crt").absolute()
     mode = told["sslmode"]
@@ -58,9 +58,11 @@ def connector_options() -> dict[str, str]:
 
 
 def connector_host(host: str) -> str:
-    """Where the source connector finds ``host``: at the address that libpq is told, such as that of a tunnel's end.
-    Raises UserError where it does not take that, and where a name is to be verified: the connector verifies the one
-    that it connects to."""
+    """The address at which the source connector reaches ``host``: libpq's ``hostaddr``, such as a tunnel's end, if set.
+
+    Raises UserError if the connector does not take that address. Also raises it if ``hostaddr`` is set and the name is
+    to be verified, because the connector verifies the name that it connects to.
+    """
     told = _told()
     if told["hostaddr"] and told["sslmode"] == _VERIFY_FULL:
         raise UserError(
@@ -71,12 +73,12 @@ def connector_host(host: str) -> str:
     reached = told["hostaddr"] or host
     if not _HOST.fullmatch(reached):
         raise UserError(
-            f"--host: found {reached}, expected a name or an IPv4 address, which is all that the source connector "
-            "takes: give an IPv6 address a name in /etc/hosts."
+            f"--host: found {reached}, expected a name or an IPv4 address: the source connector takes nothing else. "
+            "Give an IPv6 address a name in /etc/hosts."
         )
     return reached
 
 
 def _told() -> dict[str, str]:
-    """libpq's settings, by its words for them; "" where it has none."""
+    """libpq's settings, by its words for them; "" if it has none."""
     return {option.keyword.decode(): (option.val or b"").decode() for option in pq.Conninfo.get_defaults()}

@@ -1,11 +1,11 @@
 """moto's server, with Kinesis streams and secrets that behave as AWS's do where a reader depends on it.
 
-moto 5.2.5 puts records into shards that a split or a merge has closed, copies the records of merged shards, counts the
-sequence numbers of each shard from 1, and never ends the iterator of a closed shard. A reader that follows resharding
-cannot be tested against that. Here a record goes to the open shard of its hash key and stays there, its sequence number
-is higher than all before, and the iterator of a closed shard ends after its last record.
+moto 5.2.5 puts records into shards that a split or a merge has closed, and copies the records of merged shards. It
+counts the sequence numbers of each shard from 1, and never ends the iterator of a closed shard. So it cannot test a
+reader that follows resharding. Here a record goes to the open shard of its hash key and stays there, with a higher
+sequence number than all before. The iterator of a closed shard ends after its last record.
 
-moto 5.2.5 moves the label AWSCURRENT, and goes on answering with the version that had it when none is asked for.
+moto 5.2.5 moves the label AWSCURRENT, but a request without a version still gets the version that had the label.
 
 moto 5.2.5 lists its own folder twice per request, and parses the time of each object anew in each listing. Here it does
 so once.
@@ -124,7 +124,7 @@ def get_records(
 
 
 def _set_aside(stream: Any, shards: list[str]) -> list[tuple[Any, Any]]:
-    """Take the records out of some shards, where moto would move or copy them."""
+    """Take the records out of shards whose records moto would move or copy."""
     kept = [(stream.shards[name], stream.shards[name].records) for name in shards]
     for shard, records in kept:
         shard.records = type(records)()
@@ -139,7 +139,7 @@ def _put_back(kept: list[tuple[Any, Any]]) -> None:
 def update_secret_version_stage(
     backend: Any, secret_id: str, version_stage: str, remove_from_version_id: str, move_to_version_id: str
 ) -> tuple[str, str]:
-    """Move a label, and with AWSCURRENT what is read by default."""
+    """Move a label. With AWSCURRENT, a request without a version gets the label's new version from then on."""
     arn, name = _update_secret_version_stage(
         backend, secret_id, version_stage, remove_from_version_id, move_to_version_id
     )

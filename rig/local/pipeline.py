@@ -56,24 +56,27 @@ MASK_SECRET = "headwater/local/mask"  # noqa: S105  # a name, not the secret
 LAKE = f"s3://{LAKE_BUCKET}/lake"
 PLACE = LakePlace(LAKE, GLUE_DATABASE, FORGET_SECRET)
 LEASE = ("--lease-seconds", "6")
-"""What both writers are given here beside what a deployment gives them: tests kill them and do not wait for long."""
+"""Arguments of both writers on top of a deployment's: tests kill the writers, and do not wait long for the next."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Over how many ``partitions`` each table's topic is spread, and over how many ``sink_tasks`` these are."""
+    """How the records of a table are spread."""
 
     partitions: int = 1
+    """The partitions of each table's topic."""
     sink_tasks: int = 1
+    """The tasks of the sink, which share the partitions."""
 
 
 @dataclass(frozen=True)
 class DatabaseServer:
-    """Where the source connector finds the database's server, and its options that say whom it trusts there."""
+    """The database's server, as the source connector reaches it."""
 
     host: str
     port: int
     tls: Mapping[str, str]
+    """The connector's options that say which server it trusts."""
 
 
 class Pipeline(ExitStack):
@@ -195,7 +198,7 @@ class Pipeline(ExitStack):
         optimized: bool = False,
     ) -> Process:
         """Start the EMR step's script; ``--once`` among the arguments makes it drain and exit. ``memory`` and
-        ``optimized`` are those of ``SparkJob``."""
+        ``optimized`` are as in ``SparkJob``."""
         rendered = writers.step_arguments(
             [contract_address(contract) for contract in self.contracts],
             PLACE,
@@ -229,7 +232,7 @@ class Pipeline(ExitStack):
             self.start_connect()
 
     def source(self) -> psycopg.Connection:
-        """Connect to the source, as who may read its tables and beat its heart."""
+        """Connect to the source as a role that may read its tables and write the heartbeat."""
         return self.postgres.connect(self.database)
 
     def application(self) -> psycopg.Connection:
@@ -239,8 +242,8 @@ class Pipeline(ExitStack):
     def await_captured(self, patience: float = PATIENCE_SECONDS) -> dict[str, int]:
         """Wait until Debezium has confirmed every change that the source has committed so far.
 
-        Returns the next offset of every ``topic/partition`` that holds changes of the tables. ``patience`` is that of
-        ``wait_until``, which raises ``StuckError``.
+        Returns the next offset of every ``topic/partition`` that holds changes of the tables. ``patience`` has its
+        meaning in ``wait_until``, which raises ``StuckError``.
         """
         topics = connectors.table_topics(self.contracts, self.settings)
         with self.source() as owner:
@@ -267,7 +270,7 @@ class Pipeline(ExitStack):
 
     def drain(self, patience: float = PATIENCE_SECONDS) -> None:
         """Wait until every change that the source has committed so far is in the lake. The writer must be running.
-        ``patience`` is that of ``wait_until``, which raises ``StuckError``."""
+        ``patience`` has its meaning in ``wait_until``, which raises ``StuckError``."""
         ends = self.await_captured(patience)
         wait_until(
             "the writer to reach the ends of the topics",
@@ -313,7 +316,7 @@ class Pipeline(ExitStack):
         return local_lake(self.aws)
 
     def memory_bytes(self) -> dict[str, int]:
-        """What memory each part has for itself, in bytes, now."""
+        """The memory that each part has for itself, in bytes, now."""
         pids = {
             "PostgreSQL": self.postgres.pid,
             "TLS": self.front.pid,
@@ -324,7 +327,7 @@ class Pipeline(ExitStack):
         return {name: bytes_of_part(pid) for name, pid in pids.items()} | lake_memory_bytes(self.aws)
 
     def addresses(self) -> dict[str, str]:
-        """Where a person reaches the parts while the demo keeps them running."""
+        """How a person reaches the parts while the demo keeps them running: addresses and commands, by name."""
         client, curl = (shlex.quote(str(path)) for path in (self.broker.client_properties, self.connect.curl_options))
         return {
             "PostgreSQL": f"host={self.postgres.host} port={self.postgres.port} dbname={self.database} "
@@ -339,8 +342,8 @@ class Pipeline(ExitStack):
 
 
 class EventLog:
-    """A writer's events, read while they are written; a restarted writer appends to the same log. ``contracts`` are
-    those of tables whose histories it writes, too."""
+    """A writer's events, read while they are written; a restarted writer appends to the same log. ``contracts``
+    describe the tables whose change histories it writes, too."""
 
     def __init__(self, path: Path, contracts: Iterable[Contract] = ()) -> None:
         self._path = path
@@ -367,8 +370,8 @@ class EventLog:
         return [event for event in self.update() if event["event"] == "commit"]
 
     def cursor(self) -> dict[str, int]:
-        """The next offset, or the last sequence number, of every source partition, up to which all tables are that
-        are made of it."""
+        """The next offset, or the last sequence number, of every source partition, up to which all of its tables are
+        written."""
         known: dict[str, dict[str, int]] = {event["table"]: event["cursor"] for event in self._known()}
         merged: dict[str, int] = {}
         for table in known.keys() - self._histories.values():
@@ -387,7 +390,7 @@ class EventLog:
 
 
 def contract_address(contract: Contract) -> str:
-    """Where ``create_lake`` puts a contract."""
+    """The address at which ``create_lake`` puts a contract."""
     return object_uri(LAKE_BUCKET, f"contracts/{contract.table}.json")
 
 
@@ -398,7 +401,7 @@ def local_environment(lake_folder: LakeFolder) -> Environment:
 
 
 def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
-    """Create the buckets, the key of what is forgotten, the Glue database and its tables in a running AWS API, and
+    """Create the buckets, the key of erased rows, the Glue database and its tables in a running AWS API, and
     upload the contracts."""
     s3, glue = aws_api.client("s3"), aws_api.client("glue")
     for bucket in (LANDING_BUCKET, LAKE_BUCKET):
@@ -429,12 +432,12 @@ def start_lake(opened: ExitStack, aws_api: AwsApi, contracts: Sequence[Contract]
 
 
 def lake_memory_bytes(aws_api: AwsApi) -> dict[str, int]:
-    """What memory the AWS API and its store have for themselves, in bytes, now."""
+    """The memory that the AWS API and its store have for themselves, in bytes, now."""
     return {"AWS API": bytes_of_part(aws_api.pid), "S3": bytes_of_part(aws_api.store.pid)}
 
 
 def lake_addresses(aws_api: AwsApi, contracts: Sequence[Contract], lake_folder: LakeFolder) -> dict[str, str]:
-    """Where a person reaches the AWS API and the lake of a lake folder's contracts."""
+    """How a person reaches the AWS API and a lake folder's lake: addresses and a command, by name."""
     return {
         "AWS API": aws_api.endpoint,
         "S3": aws_api.s3_endpoint,

@@ -16,6 +16,7 @@ import psycopg
 
 from headwater import private_files
 from headwater.errors import UserError
+from headwater.paths import SETUP
 from rig.local.processes import Part, Process, Program, free_port
 
 # Numbers of Linux's capabilities, see capabilities(7).
@@ -169,7 +170,7 @@ def _binaries() -> Path:
     # The package is not imported, only its files are used: importing it changes users and the modes of folders.
     spec = importlib.util.find_spec("pgserver")
     if spec is None or spec.origin is None:
-        raise UserError("The package pgserver, which carries PostgreSQL, is not installed: run `make setup`")
+        raise UserError(f"The package pgserver, which carries PostgreSQL, is not installed: run `{SETUP}`")
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 

@@ -31,7 +31,7 @@ kill -s KILL -- "-$1" 2>/dev/null
 """
 POLL_SECONDS = 0.05
 STOP_PATIENCE_SECONDS = 20.0
-"""For how long a program that was asked to end may use no processor before it is killed."""
+"""For how long a program may use no processor after a request to end, before it is killed."""
 
 
 class ProcessError(UserError):
@@ -39,8 +39,11 @@ class ProcessError(UserError):
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many TCP ports of 127.0.0.1 on which nothing listens now, and which nobody else is given who asks in
-    the next minute: a connection to each waits for its end (``TIME_WAIT``), which hinders no server."""
+    """Return so many TCP ports of 127.0.0.1 on which nothing listens now.
+
+    Nobody else gets one of them within the next minute: a connection to each waits for its end (``TIME_WAIT``), which
+    hinders no server.
+    """
     with ExitStack() as probes:
         return [_reserved(probes.enter_context(socket.socket())) for _ in range(count)]
 
@@ -62,23 +65,23 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Program:
-    """A program to start, and how it is ended.
-
-    ``name`` is what a person calls it, for errors. ``log_path`` takes standard output and standard error, and is
-    appended to, so that a restart keeps what the first run wrote; ``stdout_path`` takes standard output alone where
-    that is data. ``env`` is the whole environment and ``cwd`` the working directory; None stands for this process's
-    own. ``stop_signal`` asks the program to end in an orderly way; ``death_signal`` is sent to its process group when
-    this process itself dies.
-    """
+    """A program to start, and how it is ended."""
 
     name: str
+    """Its name in errors."""
     argv: Sequence[str]
     log_path: Path
+    """Takes standard output and standard error. A restart appends to it."""
     stdout_path: Path | None = None
+    """Takes standard output alone, for a program whose output is data."""
     env: Mapping[str, str] | None = None
+    """The whole environment; None is this process's own."""
     cwd: Path | None = None
+    """The working directory; None is this process's own."""
     stop_signal: signal.Signals = signal.SIGTERM
+    """Asks the program to end in an orderly way."""
     death_signal: signal.Signals = signal.SIGKILL
+    """Goes to the program's process group when this process itself dies."""
 
 
 class Process:
@@ -176,8 +179,8 @@ class Process:
     def await_end(self, patience: float = PATIENCE_SECONDS) -> int:
         """Wait until the program ends by itself, and return its exit status.
 
-        ``patience`` is that of ``wait_until``, in seconds; the work of all programs that this process has started
-        counts. Raises ``ProcessError`` with the end of the log if nothing moves any more.
+        ``patience`` has its meaning in ``wait_until``, in seconds; the work of all programs that this process has
+        started counts. Raises ``ProcessError`` with the end of the log if nothing moves any more.
         """
         child = self._started()
         try:
@@ -187,7 +190,7 @@ class Process:
         return self.wait()
 
     def stop(self, patience: float = STOP_PATIENCE_SECONDS) -> None:
-        """Ask the program to end, wait until it stands still for ``patience`` seconds, then kill what is left of its
+        """Ask the program to end, wait until it stands still for ``patience`` seconds, then kill the rest of its
         group.
 
         Does nothing when it has ended already.
@@ -321,9 +324,9 @@ def occurrences(log: Path, words: bytes) -> int:
 
 
 def private_bytes(process: psutil.Process) -> int:
-    """The memory that a process has for itself, now: without files, and without what PostgreSQL's processes share. To
-    count its pages one by one, and so leave out what a fork has not written to yet, would take a tenth of a core.
-    Raises psutil's errors where it has ended."""
+    """The memory that a process has for itself, now: without files, and without the memory that PostgreSQL's processes
+    share. A count of its single pages would leave out what a fork has not written to yet, but takes a tenth of a core.
+    Raises psutil's errors if the process has ended."""
     memory = process.memory_info()
     return int(memory.rss - getattr(memory, "shared", 0))
 

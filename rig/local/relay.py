@@ -1,28 +1,32 @@
 """Carries the stream of a table in DynamoDB Local to a Kinesis stream, as DynamoDB's own Kinesis destination does.
 
 DynamoDB Local has no such destination. This process reads the table's stream and puts the same JSON records to Kinesis:
-the same fields in the same order, UTF-8 as it is, binary values as base64, ``SizeBytes`` over keys and images,
-``userIdentity`` null or that of DynamoDB's time to live, and no record above Kinesis's limit of 1 MB. It is test
-equipment. What differs from the real destination:
 
-- ``ApproximateCreationDateTime``: the stream of DynamoDB Local tells only the minute of a change, where the real
-  destination tells its moment. The relay gives a record the latest of three times: the minute; the moment at which it
-  sent the last request that found the stream's end; one microsecond after the record before. So times grow strictly
+- the same fields in the same order; UTF-8 unescaped; binary values as base64;
+- ``SizeBytes`` over keys and images;
+- ``userIdentity`` null, or the identity of DynamoDB's time to live;
+- no record above Kinesis's limit of 1 MB.
+
+It is test equipment. What differs from the real destination:
+
+- ``ApproximateCreationDateTime``: the stream of DynamoDB Local tells only the minute of a change, but the real
+  destination tells its moment. The relay gives a record the latest of three times. They are the minute, the moment of
+  its last request that found the stream's end, and one microsecond after the record before. So times grow strictly
   in the stream's order and are never later than the change. They are early by the time between two requests, about a
-  tenth of a second, and by up to a minute for changes made while the relay was not running. Freshness that is computed
-  from them looks worse than it is, never better.
-- The partition key is the MD5 of the item's key, as 32 hexadecimal digits. The real one has as many and is the same
-  for each record of an item too, but AWS does not publish how it is made.
-- The relay keeps the order of changes and puts each record once, unless it is killed, or told to misbehave as the real
-  destination may: ``--repeated`` and ``--delayed`` are the shares of records that it puts twice and that it puts late,
-  after other changes of their item and in another batch.
+  tenth of a second. For changes made while the relay was not running, they are early by up to a minute. Freshness that
+  is computed from them looks worse than it is, never better.
+- The partition key is the MD5 of the item's key, as 32 hexadecimal digits. The real key has as many digits and is also
+  the same for each record of an item. AWS does not publish how it is made.
+- The relay keeps the order of changes and puts each record once, unless it is killed. Two options make it misbehave as
+  the real destination may. ``--repeated`` is the share of records that it puts twice. ``--delayed`` is the share that
+  it puts late, after other changes of their item and in another batch.
 - The relay plays DynamoDB's time to live too, because DynamoDB Local needs minutes for a table of a thousand items.
   What the relay deletes carries the same user identity as what DynamoDB Local deletes.
 - Numbers are as the client wrote them; DynamoDB normalizes them.
 
-**Nothing is lost, and a repeated record is the same record.** The relay saves the records that it has read, with their
-times and the position in the stream, before it puts them, and crosses them out afterwards. After a kill it puts again
-what may not have been put: the same bytes, with the same ``eventID``.
+**Nothing is lost, and a repeated record is the same record.** The relay saves the records that it has read before it
+puts them, with their times and the position in the stream. It crosses them out afterwards. After a kill it puts again
+the records that may not have been put: the same bytes, with the same ``eventID``.
 """
 
 import argparse
@@ -79,28 +83,28 @@ ORDERLY = Misbehaviour()
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A Kinesis record that has not been put yet, and is not before ``due``, in epoch seconds."""
+    """A Kinesis record that has not been put yet."""
 
     due: float
+    """It is not put before this time, in epoch seconds."""
     key: str
     data: str
 
 
 @dataclass
 class Checkpoint:
-    """What a relay must know after a crash.
-
-    ``last`` is the newest record's time in microseconds, ``positions`` is the last sequence number read of each shard,
-    and ``finished`` names the shards that are read to their ends. ``outbox`` are records that were read and may not
-    have been put. ``expiring`` holds, by partition key, the expiry of each item that the relay began to delete and
-    whose deletion it has not read from the stream yet.
-    """
+    """The state from which a relay goes on after a crash."""
 
     last: int = 0
+    """The newest record's time in microseconds."""
     positions: dict[str, str] = field(default_factory=dict)
+    """The last sequence number read of each shard."""
     finished: list[str] = field(default_factory=list)
+    """The shards that are read to their ends."""
     outbox: list[Outgoing] = field(default_factory=list)
+    """The records that were read and may not have been put."""
     expiring: dict[str, str] = field(default_factory=dict)
+    """The expiry, by partition key, of each item whose deletion by the relay has not come back in the stream yet."""
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -171,8 +175,8 @@ class Relay(Part):
     def await_caught_up(self, patience: float = PATIENCE_SECONDS) -> None:
         """Wait until every change made so far is in the Kinesis stream, and every item expired so far is deleted.
 
-        Raises ``ProcessError`` when the relay has died. ``patience`` is that of ``wait_until``, which raises
-        ``StuckError``.
+        Raises ``ProcessError`` when the relay has died. ``patience`` has its meaning in ``wait_until``,
+        which raises ``StuckError``.
         """
 
         def caught_up() -> bool:
@@ -273,6 +277,7 @@ class Reader:
         records = [(record, self._time(record, shard)) for record in answer["Records"]]
         if records:
             self._checkpoint.positions[shard] = records[-1][0]["dynamodb"]["SequenceNumber"]
+        # A short answer shows that the shard had no more records at the time of the request.
         if len(records) < READ_LIMIT:
             self._seen[shard] = asked
         if "NextShardIterator" in answer:
@@ -285,8 +290,8 @@ class Reader:
     def _can_begin_anew(self, error: ClientError, shard: str) -> bool:
         """Whether another iterator of a shard reads on where this one failed.
 
-        Sequence numbers of DynamoDB Local grow over all tables: an iterator of an empty shard lies before the shard's
-        oldest record once another table has changed, and counts as trimmed.
+        Sequence numbers of DynamoDB Local grow over all tables. So an iterator of an empty shard lies before the
+        shard's oldest record once another table has changed, and counts as trimmed.
         """
         code = error.response["Error"]["Code"]
         unread = shard not in self._checkpoint.positions
@@ -312,7 +317,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Route:
-    """From where to where records are carried: boto3 clients, and the names of the table and of the Kinesis stream."""
+    """The way of the records: boto3 clients, and the names of the table and of the Kinesis stream."""
 
     dynamodb: Any
     kinesis: Any
@@ -351,6 +356,7 @@ class Carrier:
         """Carry the records that are there now, and return how many were read and put in all."""
         checkpoint = self._checkpoint
         records = self._reader.read()
+        # Records that were read are saved before any is put.
         for record, micros in records:
             key = partition_key(record["dynamodb"]["Keys"])
             data = kinesis_data(record, self._table, micros, by_ttl=self._by_ttl(record, key))
@@ -360,6 +366,7 @@ class Carrier:
                 checkpoint.outbox.append(Outgoing(self._due(self._misbehaviour.delayed), key, data))
         if records:
             checkpoint.write(self._path)
+        # Put the records that are due, and keep the ones that Kinesis did not take.
         now = time.time()
         due = sorted((record for record in checkpoint.outbox if record.due <= now), key=lambda record: record.due)
         if due:
@@ -430,7 +437,7 @@ class ExpiredItem:
 
 
 def expired(dynamodb: Any, table: str) -> list[ExpiredItem]:
-    """Return the expired items of a table; none where the table has no time to live."""
+    """Return the expired items of a table; none if the table has no time to live."""
     ttl = dynamodb.describe_time_to_live(TableName=table)["TimeToLiveDescription"]
     if ttl["TimeToLiveStatus"] != "ENABLED":
         return []

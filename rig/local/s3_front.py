@@ -1,7 +1,8 @@
-"""Stands before the S3 API of SeaweedFS, which answers pages in browsers, and tells them some things unsigned.
+"""A proxy in front of SeaweedFS's S3 API.
 
-It hands on, byte for byte, requests that have an ``Authorization`` and are not from a page. SeaweedFS checks their
-signatures, which cover their ``Host`` too.
+SeaweedFS itself answers pages in browsers, and some requests without a signature. The proxy hands on, byte for byte,
+requests that have an ``Authorization`` and are not from a page. SeaweedFS checks their signatures, which cover their
+``Host`` too.
 
     python -m rig.local.s3_front PORT FOLDER
 
@@ -30,7 +31,7 @@ async def serve(port: int) -> None:
 
 
 async def _connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Carry one connection until either side ends it, or the client sends what is refused."""
+    """Carry one connection until either side ends it, or the client sends a request that is refused."""
     broken = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
     with contextlib.suppress(*broken), contextlib.closing(writer):
         store_reader, store_writer = await asyncio.open_unix_connection(SOCKET, limit=_CHUNK)

@@ -52,8 +52,8 @@ def refuse_pages(headers: Mapping[str, str]) -> None:
     """Raise ``Refused`` for a request that a page in a browser sends. ``headers`` have names in small letters.
 
     A browser sends ``Origin`` with every request that can write, and with every one whose answer the page can read. It
-    leaves ``Origin`` out only for the page's own host: a page whose name an attacker's DNS server resolves to 127.0.0.1
-    sends that name as ``Host``.
+    leaves ``Origin`` out only for the page's own host. If an attacker's DNS server resolves a page's name to 127.0.0.1,
+    the page's requests carry that name as ``Host``.
     """
     if "origin" in headers:
         raise Refused("AccessDeniedException", "Origin: found one, expected none: pages in browsers are not served")
@@ -65,8 +65,9 @@ def refuse_pages(headers: Mapping[str, str]) -> None:
 def verify(request: SignedRequest, credentials: Mapping[str, str]) -> None:
     """Raise ``Refused`` for a request to a service other than S3 that AWS would refuse.
 
-    That is one without a signature, one that was signed with other ``credentials`` or longer ago than ``SKEW``, and one
-    that was changed on its way. A signature in the query, as presigned URLs have it, counts as none.
+    AWS refuses a request without a signature, and one that other ``credentials`` signed. It refuses a request that was
+    signed longer ago than ``SKEW``, or changed on its way. A signature in the query, as in a presigned URL, counts as
+    none.
     """
     headers = request.headers
     found = _AUTHORIZATION.fullmatch(headers.get("authorization", ""))
@@ -74,15 +75,18 @@ def verify(request: SignedRequest, credentials: Mapping[str, str]) -> None:
         raise Refused("MissingAuthenticationTokenException", "Authorization: expected a signature of version 4")
     if found["key"] != credentials["AWS_ACCESS_KEY_ID"]:
         raise Refused("UnrecognizedClientException", "The security token included in the request is invalid")
+    # The signature must cover the host and all headers of AWS's.
     signed = found["headers"].split(";")
     unsigned = {name for name in headers if name == "host" or name.startswith("x-amz-")} - set(signed)
     if unsigned or not headers.keys() >= set(signed):
         raise Refused("InvalidSignatureException", f"SignedHeaders: found {signed}, expected {sorted(unsigned)} too")
     timestamp = headers.get("x-amz-date", "")
     _check_time(timestamp, found["date"])
+    # The hash of the body, if the client sends one, is a signed header: it must be right.
     told = headers.get(_CONTENT_HASH)
     if told is not None and told != hashlib.sha256(request.body).hexdigest():
-        raise Refused("InvalidSignatureException", f"{_CONTENT_HASH}: it is not that of the body")
+        raise Refused("InvalidSignatureException", f"{_CONTENT_HASH}: it is not the hash of the body")
+    # Sign the request again with the account's key, and compare.
     key = Credentials(found["key"], credentials["AWS_SECRET_ACCESS_KEY"])
     signer = _Check(key, found["service"], found["region"])
     url = f"http://{headers['host']}{request.path}" + (f"?{request.query}" if request.query else "")

@@ -39,11 +39,11 @@ class _Task(TypedDict):
     claimed: str
     """The folder that the process claims, so that no later run begins meanwhile."""
     seconds: float
-    """How long it tries where the run ends in order."""
+    """How long it tries if the run ends in order."""
 
 
 class SlotWatcher:
-    """The process, seen from the run. ``log`` takes what it says when the run is gone.
+    """The watching process, as the run sees it. After the run has ended, it writes its messages to ``log``.
 
     ``connection`` are the arguments of ``psycopg.connect``. ``claimed`` is a folder that it claims until it ends. After
     a run that ends in order it tries for ``seconds``.
@@ -57,7 +57,7 @@ class SlotWatcher:
         self._child: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start it. It drops nothing before ``take``. Raises UserError where the watcher of an earlier run has not
+        """Start it. It drops nothing before ``take``. Raises UserError if the watcher of an earlier run has not
         ended yet."""
         with private_files.append(self._log) as log:
             # In a session of its own, so that neither Ctrl-C nor a closed terminal ends it.
@@ -73,15 +73,15 @@ class SlotWatcher:
         self._tell(json.dumps(self._task) + "\n")
         said = self._said()
         if said != _WATCHES:
-            raise UserError(f"nobody watches the replication slot: {said.strip() or self.end()}")
+            raise UserError(f"nobody watches the replication slot, so it is not taken: {said.strip() or self.end()}")
 
     def take(self) -> None:
         """Have it drop the slot from now on when this process ends."""
         self._tell(_OURS)
 
     def end(self) -> str:
-        """Have it drop the slot, if it was taken, once nobody reads it. Returns why the slot stays; empty where it does
-        not."""
+        """Have it drop the slot, if it was taken, once nobody reads it. Returns the reason if the slot stays, else an
+        empty text."""
         child = self._child
         if child is None:
             return ""
@@ -124,7 +124,8 @@ def drop(connection: Mapping[str, str | int], slot: str, seconds: float) -> str:
 
 
 def main() -> int:
-    """Watch over the run at the other end of standard input. Returns 1 where the slot stays."""
+    """Watch over the run at the other end of standard input. Returns 1 if the slot stays."""
+    # Signals to the terminal's whole group must not end the watcher before the slot is dropped.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     line = sys.stdin.readline()
@@ -133,6 +134,7 @@ def main() -> int:
     task: _Task = json.loads(line)
     try:
         with claim(Path(task["claimed"]), "the end of an earlier run"):
+            # From here on the slot is watched. The run says whether it took the slot, and whether it ends in order.
             sys.stdout.write(_WATCHES)
             sys.stdout.flush()
             if sys.stdin.readline() != _OURS:

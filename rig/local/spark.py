@@ -47,7 +47,7 @@ def configuration(
     """Return the Spark configuration of a local job.
 
     ``folder`` takes the warehouse, scratch files and the logging configuration. ``endpoint`` is the local object
-    store's URL, for ``s3a://`` paths; None where the job reads local files only. ``reader`` chooses Hudi 0.15, with
+    store's URL, for ``s3a://`` paths; None if the job reads local files only. ``reader`` chooses Hudi 0.15, with
     which Athena reads, instead of the writer's version. ``memory`` is the driver's heap, in which executors run too, as
     Spark writes sizes. ``optimized`` lets Java compile as it does on a cluster, which pays for a job of minutes.
     ``shared`` takes the place of the settings that Headwater's jobs share.
@@ -102,7 +102,7 @@ def driver_jars(*, reader: bool = False) -> list[Path]:
 
 
 def hudi_jars(*, reader: bool = False) -> list[Path]:
-    """Return Hudi's jars: the writer's, or those of the version with which Athena reads."""
+    """Return Hudi's jars: the writer's, or with ``reader`` the version by which Athena reads."""
     return [path for path in jars.class_path("spark-reader" if reader else "spark") if path.name.startswith("hudi-")]
 
 
@@ -124,18 +124,18 @@ def shipped_python() -> dict[str, str]:
     """The variables that make a job run the Python packages that EMR's nodes get, and no package of this machine.
 
     The archives are for Linux, and need Python 3.11. Elsewhere the variables are none, a line on the console says why,
-    and the job runs the packages of this environment. Raises UserError where the archive is missing.
+    and the job runs the packages of this environment. Raises UserError if the archive is missing.
     """
     machine = {"arm64": wheels.AARCH64}.get(platform.machine(), platform.machine())
     python = _python() if sys.platform == "linux" and machine in wheels.PLATFORMS else None
     if python is None:
         say(
-            f"The job runs the packages of {sys.executable}, not those that EMR gets: these need Linux on "
+            f"The job runs the packages of {sys.executable} instead of EMR's, which need Linux on "
             f"{' or '.join(wheels.PLATFORMS)}, and python{wheels.PYTHON} on the PATH"
         )
         return {}
     if not python_archives.path(machine).exists():
-        raise UserError(f"{python_archives.path(machine)} is missing: make it with `make assets`")
+        raise UserError(f"{python_archives.path(machine)} is missing: make it with `headwater dev assets`")
     launcher = str(python_archives.unpack(machine))
     return {
         "PYSPARK_PYTHON": launcher,
@@ -146,7 +146,7 @@ def shipped_python() -> dict[str, str]:
 
 
 def _python() -> Path | None:
-    """This machine's Python of the nodes' version, outside any virtual environment; None where there is none."""
+    """This machine's Python of the nodes' version, outside any virtual environment; None if there is none."""
     name = f"python{wheels.PYTHON}"
     candidates = [Path(sys.base_prefix) / "bin" / name, *map(Path, filter(None, [shutil.which(name)]))]
     return next((candidate for candidate in candidates if candidate.exists()), None)
@@ -154,20 +154,24 @@ def _python() -> Path | None:
 
 @dataclass(frozen=True)
 class SparkJob:
-    """A script with its arguments. ``name`` is what a person calls it, for errors; ``memory`` is the driver's heap;
-    ``optimized`` and ``shared`` are told at ``configuration``; ``jars`` take the place of Hudi's and ours.
-    ``executors`` run in processes of their own, with one core each; by default the driver runs all tasks. ``events`` is
-    the folder of Spark's own event log, if it is to write one."""
+    """A script with its arguments."""
 
     script: Path
     arguments: Sequence[str]
     name: str = "the Spark driver"
+    """Its name in errors."""
     memory: str = DRIVER_MEMORY
+    """The driver's heap."""
     optimized: bool = False
+    """As in ``configuration``."""
     shared: Mapping[str, str] | None = None
+    """As in ``configuration``."""
     jars: Sequence[Path] = ()
+    """Take the place of Hudi's jars and ours."""
     executors: int = 0
+    """How many executors run in processes of their own, with one core each; with 0 the driver runs all tasks."""
     events: Path | None = None
+    """The folder of Spark's own event log; None writes no log."""
 
 
 def submit(job: SparkJob, folder: Path, api: aws.AwsApi) -> Process:
@@ -178,14 +182,16 @@ def submit(job: SparkJob, folder: Path, api: aws.AwsApi) -> Process:
     """
     package = BUILD / "headwater.zip"
     if not package.exists():
-        raise UserError(f"{package} is missing: make it with `make assets`")
+        raise UserError(f"{package} is missing: make it with `headwater dev assets`")
     settings = configuration(
         folder.resolve(), endpoint=api.s3_endpoint, memory=job.memory, optimized=job.optimized, shared=job.shared
     )
+    # Jars of the job come behind the archive's, in the place of Hudi's and ours.
     if job.jars:
         class_path = class_archive.class_path() + list(job.jars)
         settings["spark.driver.extraClassPath"] = os.pathsep.join(str(path) for path in class_path)
     master = f"local[{CORES}]"
+    # Executors are processes of their own: they get the driver's class path, and a secret to talk to it.
     if job.executors:
         master = f"local-cluster[{job.executors},1,{_EXECUTOR_MIB}]"
         settings |= {

@@ -1,1 +1,1 @@
-"""AWS on this machine, for ``cdk deploy``: an emulator's control plane, and Headwater's own parts behind it."""
+"""AWS on this machine, for ``cdk deploy``: an emulator's control plane, and Headwater's own services behind it."""

@@ -1,4 +1,4 @@
-"""An AWS account on this machine: the emulator, the object store, and the parts that run behind them."""
+"""An AWS account on this machine: the emulator, the object store, and the services that run behind them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from rig.local_aws import (
     emr,
     glue,
     images,
-    noted,
+    no_ops,
     rotation,
     stream,
 )
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.emulator import Emulator
-from rig.local_aws.parts import PartsServer
-from rig.local_aws.surroundings import Surroundings
+from rig.local_aws.handlers import HandlerServer
 
 
 class LocalAccount(ExitStack):
-    """An empty account in one region, below ``folder``, until it is closed; its parts end with it. Its keys are made
-    anew each time. Where it is ``idle``, no program of a cluster, job or connector runs."""
+    """An empty account in one region, below ``folder``, until it is closed; its services end with it. Its keys are made
+    anew each time. If it is ``idle``, no program of a cluster, job or connector runs."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class LocalAccount(ExitStack):
         self.store = ObjectStore(self.folder / "s3", of_store, may_delete_full_buckets=False)
         # The emulator takes a key of twelve digits for the number of the account.
         credentials = {**aws.make_credentials(), "AWS_ACCESS_KEY_ID": account}
-        self.surroundings = Surroundings(account, region, self.store, credentials, of_store, idle)
-        self.databases = database.Clusters(self.folder / "rds", self.surroundings, authority.of(folder))
-        self.brokers = stream.Clusters(self.folder / "msk", self.surroundings)
-        self.connectors = connect.Connectors(self.folder / "connect", self.surroundings)
-        self.clusters = emr.Clusters(self.folder / "emr", self.surroundings)
-        self.jobs = glue.Jobs(self.folder / "glue", self.surroundings)
-        self.tables = dynamodb.Tables(self.folder / "dynamodb", self.surroundings)
+        self.context = AccountContext(account, region, self.store, credentials, of_store, idle)
+        self.databases = database.Clusters(self.folder / "rds", self.context, authority.of(folder))
+        self.brokers = stream.Clusters(self.folder / "msk", self.context)
+        self.connectors = connect.Connectors(self.folder / "connect", self.context)
+        self.clusters = emr.Clusters(self.folder / "emr", self.context)
+        self.jobs = glue.Jobs(self.folder / "glue", self.context)
+        self.tables = dynamodb.Tables(self.folder / "dynamodb", self.context)
         self.emulator: Emulator
 
     def start(self) -> None:
@@ -69,29 +69,29 @@ class LocalAccount(ExitStack):
         self.callback(_together, [service.close for service in programs])
         services = (*stores, *programs)
         watched = (self.databases, self.brokers, self.connectors, self.tables)
-        alarms = cloudwatch.Alarms(self.surroundings, [service.measured for service in watched])
-        rotations = rotation.Rotations(self.surroundings)
-        types = noted.types() | athena.types(self.surroundings) | alarms.types() | rotations.types()
+        alarms = cloudwatch.Alarms(self.context, [service.measured for service in watched])
+        rotations = rotation.Rotations(self.context)
+        types = no_ops.types() | athena.types(self.context) | alarms.types() | rotations.types()
         for service in services:
             types |= service.types()
         apis = [*(service.api for service in services), images.API, rotations.api]
-        parts = self.enter_context(PartsServer(self.surroundings, types, apis))
-        self.emulator = Emulator(self.folder / "emulator", self.surroundings.environment(), parts.url, parts.token)
-        self.surroundings.endpoint = self.emulator.endpoint
+        handlers = self.enter_context(HandlerServer(self.context, types, apis))
+        self.emulator = Emulator(self.folder / "emulator", self.context.environment(), handlers.url, handlers.token)
+        self.context.endpoint = self.emulator.endpoint
         self.enter_context(self.emulator)
         self.enter_context(alarms)
         self.callback(self._begin_to_end)
 
     def _begin_to_end(self) -> None:
-        self.surroundings.ending = True
+        self.context.ending = True
 
     def environment(self) -> dict[str, str]:
         """The variables by which AWS's tools and SDKs find this account, in place of the user's."""
-        return self.surroundings.environment()
+        return self.context.environment()
 
     def client(self, service: str) -> Any:
         """A boto3 client of a service of the account."""
-        return self.surroundings.client(service)
+        return self.context.client(service)
 
 
 def _together(closes: Sequence[Callable[[], None]]) -> None:

@@ -47,18 +47,19 @@ class NotAnswered(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came over HTTP. ``headers`` have names in small letters."""
+    """A request as it came over HTTP."""
 
     method: str
     path: str
     headers: Mapping[str, str]
+    """By their names in lower case."""
     query: Mapping[str, list[str]]
     body: bytes
 
 
 @dataclass(frozen=True)
 class Response:
-    """What is answered over HTTP."""
+    """An answer over HTTP."""
 
     status: int
     headers: Mapping[str, str]
@@ -69,8 +70,8 @@ class Api:
     """Some operations of a service whose protocol is JSON or REST with JSON."""
 
     def __init__(self, service: str, operations: Mapping[str, Operation], *, model: str = "") -> None:
-        """``service`` is the name with which requests are signed; ``model`` that of botocore's description, where it
-        is another."""
+        """``service`` is the name with which requests are signed. ``model`` is the name of botocore's description, if
+        that is another."""
         self.service = service
         self.operations = dict(operations)
         self._name = model or service
@@ -82,7 +83,7 @@ class Api:
         try:
             name, arguments = self._read(request)
             if name not in self.operations:
-                raise ApiError("UnknownOperationException", f"{self.service}:{name} has nothing behind it here")
+                raise ApiError("UnknownOperationException", f"The local AWS does not answer {self.service}:{name}")
             result = self.operations[name](arguments) or {}
         except ApiError as error:
             body = {"__type": error.code, "message": str(error)}
@@ -115,7 +116,7 @@ class Api:
 
 
 class Forwarded:
-    """All operations of a service, answered by a program whose address ``endpoint`` gives, but for those of ``own``.
+    """A service whose operations a program at ``endpoint`` answers, except for the operations in ``own``.
     The program gets each request with a signature by ``credentials``, of the region ``region``."""
 
     def __init__(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.resources import Made, Properties, ResourceType
-from rig.local_aws.surroundings import Surroundings
 
 STATEMENT = "AWS::Athena::PreparedStatement"
 
 
-def types(surroundings: Surroundings) -> dict[str, ResourceType[Any]]:
+def types(context: AccountContext) -> dict[str, ResourceType[Any]]:
     """The resource types, by their names."""
-    return {STATEMENT: _PreparedStatements(surroundings)}
+    return {STATEMENT: _PreparedStatements(context)}
 
 
-class _PreparedStatements(ResourceType[Surroundings]):
+class _PreparedStatements(ResourceType[AccountContext]):
     kind = STATEMENT
 
     def make(self, name: str, properties: Properties) -> Made:

@@ -31,9 +31,11 @@ _ITS_OWN = {".assets.lock", "demo", "junit", "logs", "promises", "run", "unfinis
 
 
 class Checkout:
-    """A copy of this checkout below ``folder``, whose files may be changed, with a local AWS of its own, or that of
-    the checkout that it is ``beside``. Assets are those of this one until they are made anew. Without ``assets``, the
-    copy has none of those that are made of a checkout's code."""
+    """A copy of this checkout below ``folder``, whose files may be changed.
+
+    It has a local AWS of its own, or shares the one of the checkout that it is ``beside``. It begins with this
+    checkout's assets. Without ``assets``, it lacks the ones that are built from a checkout's code.
+    """
 
     def __init__(self, folder: Path, *, beside: Checkout | None = None, assets: bool = True) -> None:
         self.folder = folder.resolve()
@@ -67,7 +69,7 @@ class Checkout:
                 (self.folder / _LOCAL_AWS / part.name).symlink_to(part)
 
     def change(self, file: str, old: str, new: str) -> None:
-        """Change a file in one place. Raises UserError where it does not have exactly one such place."""
+        """Change a file in one place. Raises UserError if it does not have exactly one such place."""
         path = self.folder / file
         text = path.read_text()
         if text.count(old) != 1:
@@ -94,8 +96,8 @@ class Checkout:
         return [str(cdk), "--no-notices", "--context", f"env={environment}", *arguments]
 
     def environment(self, variables: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The variables of these commands: this process's without its settings of AWS, then these; and this Python is
-        first on the path, as with ``make``."""
+        """The variables of these commands: this process's without its settings of AWS, then ``variables``. This Python
+        is first on the path, as with ``make``."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return {**kept, **(variables or {}), "PATH": path}

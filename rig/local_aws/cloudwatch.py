@@ -15,8 +15,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from headwater.errors import UserError
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.resources import Made, Properties, ResourceType, refuse_unread
-from rig.local_aws.surroundings import Surroundings
 
 ALARM = "AWS::CloudWatch::Alarm"
 # CloudWatch looks for values further back than an alarm's periods; its documentation shows 5 periods for an alarm of 3.
@@ -99,28 +99,34 @@ class Selection:
 
 @dataclass(frozen=True)
 class Rule:
-    """When an alarm rings: ``enough`` of the last ``of_periods`` periods, of ``minutes`` each, are beyond the
-    threshold. The values of ``series`` and of ``selections`` are one by ``statistic``."""
+    """The condition under which an alarm rings."""
 
     series: tuple[Series, ...]
     selections: tuple[Selection, ...]
     statistic: str
+    """Joins the values of all series and selections into one."""
     minutes: int
+    """The length of a period."""
     of_periods: int
+    """How many of the last periods count."""
     enough: int
+    """How many of them must be beyond the threshold."""
     comparison: str
     threshold: float
     missing: str
+    """CloudWatch's TreatMissingData."""
 
     @property
     def range(self) -> int:
-        """How many periods are looked at."""
+        """How many periods an evaluation reads."""
         return self.of_periods + _MORE_PERIODS
 
     def state(self, values: Sequence[float | None], former: str) -> str:
-        """The state of the alarm after ``values``, one a period of the range, the oldest first, and None where a period
-        has none; ``former`` is the state before. The newest values that there are count, whatever is missing between
-        them; only where they are too few, the alarm says what the missing ones are."""
+        """The state of the alarm after ``values``; ``former`` is the state before.
+
+        ``values`` has one value per period of the range, the oldest first, and None for a period without one. The
+        newest values count, whatever is missing between them. If they are too few, ``missing`` decides about the rest.
+        """
         found = [value for value in values if value is not None][-self.of_periods :]
         beyond = _COMPARISONS[self.comparison]
         breaching = sum(1 for value in found if beyond(value, self.threshold))
@@ -134,7 +140,7 @@ class Rule:
 
 
 def rule_of(properties: Properties) -> Rule:
-    """The rule of an alarm that a template describes. Raises UserError where it is one that nothing here evaluates."""
+    """The rule of an alarm that a template describes. Raises UserError if it is one that nothing here evaluates."""
     if "Metrics" in properties:
         series, selections, statistic, period = _of_math(properties["Metrics"])
     else:
@@ -170,7 +176,7 @@ def _series(metric: Mapping[str, Any], statistic: str) -> Series:
 
 
 def _of_math(queries: Sequence[Properties]) -> tuple[tuple[Series, ...], tuple[Selection, ...], str, int]:
-    """What an expression is about: series, selections, how they are one, and the period in seconds."""
+    """The series and selections of an expression, the statistic that joins them, and the period in seconds."""
     (told,) = [query for query in queries if query.get("ReturnData", True)]
     known, periods = {}, {told["Period"]} if "Period" in told else set()
     for query in queries:
@@ -197,15 +203,17 @@ def _of_math(queries: Sequence[Properties]) -> tuple[tuple[Series, ...], tuple[S
         statistic = _STATISTIC_OF[function]
         schema = frozenset(each.strip() for each in dimensions.split(","))
         return (), (Selection(namespace, name, schema, (where, value), statistic),), statistic, period
-    raise UserError(f"{ALARM}: {told_id}: nothing here evaluates {expression!r}")
+    raise UserError(f"{ALARM}: {told_id}: the local AWS does not evaluate {expression!r}")
 
 
 class Alarms:
-    """The alarms of an account, which are evaluated at the end of each minute over what ``measures`` gives of the
-    parts and what else was sent."""
+    """The alarms of an account, evaluated at the end of each minute.
 
-    def __init__(self, surroundings: Surroundings, measures: Sequence[Callable[[], Iterable[Measured]]]) -> None:
-        self._surroundings = surroundings
+    They read the metrics of ``measures``, and all others that were sent to CloudWatch.
+    """
+
+    def __init__(self, context: AccountContext, measures: Sequence[Callable[[], Iterable[Measured]]]) -> None:
+        self._context = context
         self._measures = measures
         self._rules: dict[str, Rule] = {}
         self._closing = threading.Event()
@@ -229,16 +237,14 @@ class Alarms:
         # The emulator keeps alarms, and tells of their states; it does not know of metric math.
         request = {key: typed(properties[key]) for key, typed in _KEPT.items() if key in properties}
         refuse_unread(ALARM, properties)
-        self._surroundings.client("cloudwatch").put_metric_alarm(**request)
+        self._context.client("cloudwatch").put_metric_alarm(**request)
         self._rules[name] = rule
-        return Made(
-            name, {"Arn": f"arn:aws:cloudwatch:{self._surroundings.region}:{self._surroundings.account}:alarm:{name}"}
-        )
+        return Made(name, {"Arn": f"arn:aws:cloudwatch:{self._context.region}:{self._context.account}:alarm:{name}"})
 
     def remove(self, name: str) -> None:
         """Delete an alarm."""
         self._rules.pop(name, None)
-        self._surroundings.client("cloudwatch").delete_alarms(AlarmNames=[name])
+        self._context.client("cloudwatch").delete_alarms(AlarmNames=[name])
 
     def _run(self) -> None:
         while not self._closing.wait(_MINUTE - time.time() % _MINUTE + _AFTER_THE_MINUTE):
@@ -249,15 +255,15 @@ class Alarms:
 
     def _tell(self, what: str) -> None:
         """Log an error that is being handled, unless the account is on its way down."""
-        if not self._surroundings.ending:
+        if not self._context.ending:
             _LOG.exception("%s; the next minute tries again", what)
 
     def evaluate(self, end: int) -> None:
-        """Measure the parts for the minute before ``end``, in epoch seconds, and give each alarm its state then."""
+        """Measure the services for the minute before ``end`` (epoch seconds), and set the state of each alarm."""
         rules = dict(self._rules)
         if not rules:
             return
-        client = self._surroundings.client("cloudwatch")
+        client = self._context.client("cloudwatch")
         self._send(client, end - 1)
         series = {name: self._series_of(client, rule) for name, rule in rules.items()}
         wanted = list(dict.fromkeys(each for of in series.values() for each in of))
@@ -335,7 +341,7 @@ def _query(number: str, series: Series) -> dict[str, Any]:
 
 
 def _periods(rule: Rule, series: Sequence[Mapping[int, float]], end: int) -> list[float | None]:
-    """The values of an alarm's range, the oldest first, of which the last period ends at ``end``."""
+    """The values of an alarm's range, the oldest first. The last period ends at ``end``."""
     together, seconds = _TOGETHER[rule.statistic], rule.minutes * _MINUTE
     periods: list[float | None] = []
     for number in range(rule.range, 0, -1):

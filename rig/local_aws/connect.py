@@ -1,5 +1,7 @@
-"""MSK Connect: a connector is a Kafka Connect cluster of its own on this machine, with the plugin that the deployment
-has uploaded, and with the credentials of its role."""
+"""MSK Connect: each connector is a Kafka Connect cluster of its own on this machine.
+
+It has the plugin that the deployment has uploaded, and the credentials of its role.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ from typing import Any
 from headwater.errors import UserError
 from rig.local.connect import ConnectWorker
 from rig.local_aws import stream
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.api import Api, ApiError, now
 from rig.local_aws.cloudwatch import Measured
 from rig.local_aws.log_delivery import LogDelivery
 from rig.local_aws.resources import Made, Properties, ResourceType, refuse_unread
-from rig.local_aws.surroundings import Surroundings
 
 CONNECTOR = "AWS::KafkaConnect::Connector"
 CUSTOM_PLUGIN = "AWS::KafkaConnect::CustomPlugin"
@@ -37,7 +39,7 @@ _CONFIGURATION = ("connectorConfiguration",)
 
 @dataclass
 class _Connector:
-    """A connector, as CreateConnector was asked for it and as it is now."""
+    """A connector: the request of CreateConnector, and its present state."""
 
     arn: str
     cluster: str
@@ -59,9 +61,9 @@ class _Connector:
 class Connectors:
     """The plugins, worker configurations and connectors of an account, below ``folder``."""
 
-    def __init__(self, folder: Path, surroundings: Surroundings) -> None:
+    def __init__(self, folder: Path, context: AccountContext) -> None:
         self._folder = folder
-        self._surroundings = surroundings
+        self._context = context
         self._numbers = itertools.count(1)
         self._plugins: dict[str, Path] = {}
         self._configurations: dict[str, dict[str, str]] = {}
@@ -98,7 +100,7 @@ class Connectors:
         path = self._folder / "plugins" / name
         path.mkdir(parents=True)
         zipped = path.with_suffix(".zip")
-        self._surroundings.client("s3").download_file(bucket, key, str(zipped))
+        self._context.client("s3").download_file(bucket, key, str(zipped))
         with zipfile.ZipFile(zipped) as archive:
             archive.extractall(path / "plugin")
         zipped.unlink()
@@ -106,7 +108,7 @@ class Connectors:
         return Made(arn, {"CustomPluginArn": arn, "Revision": 1})
 
     def remove_plugin(self, arn: str) -> None:
-        """Delete a plugin. Raises UserError where a connector has it."""
+        """Delete a plugin. Raises UserError if a connector has it."""
         with self._lock:
             self._refuse_used(arn, lambda each: each["plugins"][0]["customPlugin"]["customPluginArn"])
             path = self._plugins.pop(arn, None)
@@ -123,7 +125,7 @@ class Connectors:
         return Made(arn, {"WorkerConfigurationArn": arn, "Revision": 1})
 
     def remove_configuration(self, arn: str) -> None:
-        """Delete a worker configuration. Raises UserError where a connector has it."""
+        """Delete a worker configuration. Raises UserError if a connector has it."""
         with self._lock:
             self._refuse_used(arn, lambda each: each["workerConfiguration"]["workerConfigurationArn"])
             self._configurations.pop(arn, None)
@@ -133,8 +135,8 @@ class Connectors:
         return next((each.workers for each in self._connectors.values() if each.name == name), [])
 
     def measured(self) -> Iterator[Measured]:
-        """What MSK Connect sends of connectors and their tasks."""
-        if self._surroundings.idle:
+        """The metrics that MSK Connect sends about connectors and their tasks."""
+        if self._context.idle:
             return
         with self._lock:
             connectors = [(connector, list(connector.workers)) for connector in self._connectors.values()]
@@ -167,7 +169,7 @@ class Connectors:
                             worker.start()
 
     def _arn(self, kind: str, name: str) -> str:
-        return f"arn:aws:kafkaconnect:{self._surroundings.region}:{self._surroundings.account}:{kind}/{name}/1"
+        return f"arn:aws:kafkaconnect:{self._context.region}:{self._context.account}:{kind}/{name}/1"
 
     def _refuse_used(self, arn: str, used: Callable[[Mapping[str, Any]], str]) -> None:
         users = [each.name for each in self._connectors.values() if used(each.definition) == arn]
@@ -219,11 +221,11 @@ class Connectors:
         delivered = dict(definition["logDelivery"]["workerLogDelivery"]["cloudWatchLogs"])
         workers = definition["capacity"]["provisionedCapacity"]["workerCount"]
         name, configuration = definition["connectorName"], dict(definition["connectorConfiguration"])
-        environment = self._surroundings.environment_of(
+        environment = self._context.environment_of(
             definition["serviceExecutionRoleArn"], "kafkaconnect.amazonaws.com", connector.arn
         )
         refuse_unread(CONNECTOR, definition)
-        if self._surroundings.idle:
+        if self._context.idle:
             return
         access = stream.access(self._folder.with_name("msk"), bootstrap)
         for number in range(workers):
@@ -237,7 +239,7 @@ class Connectors:
             )
             if delivered["enabled"]:
                 delivery = LogDelivery(
-                    self._surroundings.client("logs"),
+                    self._context.client("logs"),
                     worker.log,
                     delivered["logGroup"],
                     f"{connector.cluster}-{number}",
@@ -250,7 +252,7 @@ class Connectors:
         self._configure(connector, name, configuration)
 
     def _configure(self, connector: _Connector, name: str, configuration: Mapping[str, str]) -> None:
-        if self._surroundings.idle:
+        if self._context.idle:
             return
         worker = connector.workers[0]
         worker.put(name, configuration)
@@ -297,6 +299,7 @@ class Connectors:
         kind = "UPDATE_WORKER_SETTING" if of_workers else "UPDATE_CONNECTOR_CONFIGURATION"
         self._claim(connector, request["currentVersion"], "UPDATING")
         operation = self._operation(connector, kind, "UPDATE_IN_PROGRESS")
+        # A failed update is rolled back, as on AWS: the former definition is taken again.
         former = connector.definition
         connector.definition = {**former, **change}
 
@@ -380,8 +383,8 @@ class Connectors:
         }
 
     def _state(self, connector: _Connector) -> tuple[str, dict[str, str] | None]:
-        """A connector's state, and why it is so. One whose task has failed has failed."""
-        if connector.state == "RUNNING" and not self._surroundings.idle:
+        """A connector's state, and the reason. A failed task makes the connector fail."""
+        if connector.state == "RUNNING" and not self._context.idle:
             try:
                 status = connector.workers[0].status(connector.name)
             except UserError:

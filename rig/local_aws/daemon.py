@@ -1,4 +1,4 @@
-"""The local AWS as a process that stays when the command that started it has ended, until it is told to end.
+"""The local AWS as a process that outlives the command that started it, until a command ends it.
 
 The process is ``serve``, which imports all parts of an account; commands that find or end it do not.
 """
@@ -28,21 +28,22 @@ from headwater.waiting import cpu_seconds, wait_until
 from rig.local import aws
 
 REGION = aws.REGION
-"""Where the local AWS is."""
+"""The region of the local AWS."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """A local AWS that runs: its process, which began at ``since`` in epoch seconds, and the variables by which AWS's
-    tools find it. Its key is in these alone, and in a file that is closed to others."""
+    """A local AWS that runs."""
 
     pid: int
     since: float
+    """When its process began, in epoch seconds."""
     environment: dict[str, str]
+    """The variables by which AWS's tools find it. Its key is in these alone, and in a file that is closed to others."""
 
     @classmethod
     def find(cls, folder: Path) -> Self | None:
-        """The one below a folder; None where none runs."""
+        """The local AWS below a folder; None if none runs."""
         try:
             found = cls(**json.loads(description_of(folder).read_text()))
         except FileNotFoundError:
@@ -51,7 +52,7 @@ class Running:
 
     @classmethod
     def start(cls, folder: Path) -> Self:
-        """Start one, empty, below a folder, for a ``LocalAccount``. Raises UserError with the end of its log where it
+        """Start one, empty, below a folder, for a ``LocalAccount``. Raises UserError with the end of its log if it
         does not start."""
         warn_of_root()
         log = log_of(folder)

@@ -1,7 +1,7 @@
 """The RDS Data API over a real PostgreSQL.
 
-As on Aurora, a call runs one statement, placeholders are ``:name`` and their values texts, a call outside a
-transaction commits by itself, and an error carries its SQLSTATE.
+As on Aurora, a call runs one statement. Placeholders are ``:name``, and their values are texts. A call outside a
+transaction commits by itself. An error carries its SQLSTATE.
 """
 
 from __future__ import annotations

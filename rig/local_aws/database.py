@@ -16,11 +16,11 @@ from headwater.errors import UserError
 from rig.local.certificates import Authority
 from rig.local.postgresql_server import PostgresqlServer
 from rig.local.tls_front import TlsFront
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.api import Api
 from rig.local_aws.cloudwatch import Measured
 from rig.local_aws.data_api import DataApi
 from rig.local_aws.resources import Made, Properties, ResourceType
-from rig.local_aws.surroundings import Surroundings
 
 CLUSTER = "AWS::RDS::DBCluster"
 PARAMETER_GROUP = "AWS::RDS::DBClusterParameterGroup"
@@ -59,7 +59,8 @@ class _Server:
 
 
 def log_of_server(cluster: str, server: PostgresqlServer) -> Iterator[Measured]:
-    """What RDS sends of a cluster's writer: what its slots hold back and what its log takes."""
+    """The metrics that RDS sends about a cluster's writer: the log that its slots hold back, and the size of its
+    log."""
     with server.connect() as admin:
         sizes = admin.execute(_LOG_SIZES).fetchall()[0]
     of = {"DBClusterIdentifier": cluster, "Role": "WRITER"}
@@ -72,9 +73,9 @@ def log_of_server(cluster: str, server: PostgresqlServer) -> Iterator[Measured]:
 class Clusters:
     """The clusters of an account, below ``folder``. They show certificates of ``authority``, and take TLS alone."""
 
-    def __init__(self, folder: Path, surroundings: Surroundings, authority: Authority) -> None:
+    def __init__(self, folder: Path, context: AccountContext, authority: Authority) -> None:
         self._folder = folder
-        self._surroundings = surroundings
+        self._context = context
         self._authority = authority
         self._groups: dict[str, dict[str, str]] = {}
         self._servers: dict[str, _Server] = {}
@@ -102,7 +103,7 @@ class Clusters:
                     admin.execute(sql.SQL(statement).format(owner=owner, password=password))
                 admin.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, owner))
             self._servers[name] = _Server(server, front, stack.pop_all())
-        arn = f"arn:aws:rds:{self._surroundings.region}:{self._surroundings.account}:cluster:{name}"
+        arn = f"arn:aws:rds:{self._context.region}:{self._context.account}:cluster:{name}"
         return Made(
             name,
             {
@@ -119,11 +120,11 @@ class Clusters:
         front = self._servers[name].front
         value = self._secret(secret)
         value |= {"engine": "postgres", "host": front.host, "port": front.port, "dbClusterIdentifier": name}
-        secrets = self._surroundings.client("secretsmanager")
+        secrets = self._context.client("secretsmanager")
         secrets.put_secret_value(SecretId=secret, SecretString=json.dumps(value))
 
     def measured(self) -> Iterator[Measured]:
-        """What RDS sends of its writers."""
+        """The metrics that RDS sends about its writers."""
         for name, server in list(self._servers.items()):
             if server.postgres.running:
                 yield from log_of_server(name, server.postgres)
@@ -144,7 +145,7 @@ class Clusters:
             raise UserError(f"DBClusterParameterGroupName: found {group}, expected one of {sorted(self._groups)}")
         settings = {**_AS_ON_AURORA, **self._groups[group]}
         if settings.pop(_ONLY_TLS, "0") != "1":
-            raise UserError(f"{_ONLY_TLS}: expected 1: what is before the server here takes TLS alone")
+            raise UserError(f"{_ONLY_TLS}: expected 1, because the proxy before the server here takes TLS alone")
         level = settings.pop(_LOGICAL, "0")
         if level not in _LEVELS:
             raise UserError(f"{_LOGICAL}: found {level}, expected {' or '.join(_LEVELS)}")
@@ -163,7 +164,7 @@ class Clusters:
                 admin.execute(sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(member)))
 
     def _secret(self, name: str) -> dict[str, Any]:
-        secrets = self._surroundings.client("secretsmanager")
+        secrets = self._context.client("secretsmanager")
         value: dict[str, Any] = json.loads(secrets.get_secret_value(SecretId=name)["SecretString"])
         return value
 

@@ -11,10 +11,10 @@ from typing import Any
 from headwater.errors import UserError
 from rig.local.dynamodb_local import DynamoDbLocal
 from rig.local.relay import Relay
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.api import ApiError, Forwarded
 from rig.local_aws.cloudwatch import Measured
 from rig.local_aws.resources import Made, Properties, ResourceType
-from rig.local_aws.surroundings import Surroundings
 
 TABLE = "AWS::DynamoDB::GlobalTable"
 _STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
@@ -23,13 +23,13 @@ _STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
 class Tables:
     """The tables of an account, below ``folder``. DynamoDB Local starts with the first of them."""
 
-    def __init__(self, folder: Path, surroundings: Surroundings) -> None:
+    def __init__(self, folder: Path, context: AccountContext) -> None:
         self._folder = folder
-        self._surroundings = surroundings
+        self._context = context
         self._running = ExitStack()
         self._lock = threading.Lock()
         self._relays: dict[str, Relay] = {}
-        self._server = DynamoDbLocal(folder, surroundings.credentials)
+        self._server = DynamoDbLocal(folder, context.credentials)
         # DynamoDB Local has no destinations.
         own = {
             "DescribeKinesisStreamingDestination": self._describe_destination,
@@ -37,9 +37,7 @@ class Tables:
             "DisableKinesisStreamingDestination": self._disable_destination,
             "EnableKinesisStreamingDestination": self._enable_destination,
         }
-        self.api = Forwarded(
-            "dynamodb", lambda: self.server().endpoint, own, surroundings.credentials, surroundings.region
-        )
+        self.api = Forwarded("dynamodb", lambda: self.server().endpoint, own, context.credentials, context.region)
 
     def types(self) -> dict[str, ResourceType[Any]]:
         """The resource types, by their names."""
@@ -61,7 +59,7 @@ class Tables:
             specification = {"Enabled": True, "AttributeName": expiry}
             client.update_time_to_live(TableName=name, TimeToLiveSpecification=specification)
         self._carry(name, stream)
-        arn = f"arn:aws:dynamodb:{self._surroundings.region}:{self._surroundings.account}:table/{name}"
+        arn = f"arn:aws:dynamodb:{self._context.region}:{self._context.account}:table/{name}"
         return Made(name, {"Arn": arn, "TableId": name})
 
     def _carry(self, name: str, stream: str) -> None:
@@ -69,7 +67,7 @@ class Tables:
         relay = Relay(
             self._folder / name,
             self.server(),
-            self._surroundings.endpoint,
+            self._context.endpoint,
             name,
             stream=stream.rpartition("/")[2],
         )
@@ -82,7 +80,7 @@ class Tables:
             self._delete_table({"TableName": name})
 
     def measured(self) -> Iterator[Measured]:
-        """What DynamoDB sends of its Kinesis destinations."""
+        """The metrics that DynamoDB sends about its Kinesis destinations."""
         for name, relay in list(self._relays.items()):
             # Of a destination that is disabled DynamoDB says nothing: it does not keep what would go there.
             if not relay.running:
@@ -97,7 +95,7 @@ class Tables:
     def _describe_destination(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["TableName"]
         relay = self._find(name)
-        stream = f"arn:aws:kinesis:{self._surroundings.region}:{self._surroundings.account}:stream/{relay.stream}"
+        stream = f"arn:aws:kinesis:{self._context.region}:{self._context.account}:stream/{relay.stream}"
         destination = {
             "StreamArn": stream,
             "DestinationStatus": "ACTIVE" if relay.running else "DISABLED",
@@ -110,8 +108,8 @@ class Tables:
         return {"TableName": request["TableName"], "DestinationStatus": "DISABLING"}
 
     def _enable_destination(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Carry the changes of a table that somebody has made; or again, those of the meantime too, which AWS does
-        not."""
+        """Carry a table's changes to its stream. After an interruption, carry the changes of the meantime too, which
+        AWS does not."""
         name, stream = request["TableName"], request["StreamArn"]
         if name in self._relays:
             relay = self._find(name)
@@ -140,7 +138,7 @@ class Tables:
             raise ApiError("ValidationException", f"here a table's stream has {_STREAM['StreamViewType']}")
 
     def _delete_table(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Delete a table that somebody has made, with what carries its changes."""
+        """Delete a table that somebody has made, with its relay."""
         name = request["TableName"]
         relay = self._relays.pop(name, None)
         if relay is not None:
@@ -158,7 +156,7 @@ class Tables:
         return self._relays[name]
 
     def relay(self, name: str) -> Relay:
-        """What carries the changes of a table."""
+        """The relay that carries the changes of a table."""
         return self._relays[name]
 
     def close(self) -> None:

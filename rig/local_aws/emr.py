@@ -1,5 +1,7 @@
-"""EMR: a cluster is Spark's standalone cluster on this machine, with its driver and executors as processes that share
-nothing, and its steps are spark-submit with the template's own arguments."""
+"""EMR: a cluster is Spark's standalone cluster on this machine.
+
+Driver and executors are processes that share nothing. A step is spark-submit with the template's own arguments.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ from urllib.parse import urlsplit
 from headwater.errors import UserError
 from headwater.log_files import tail
 from rig.local.processes import Process
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.api import Api, ApiError, now
+from rig.local_aws.ignored import IGNORED_PROPERTIES
 from rig.local_aws.node import Node
 from rig.local_aws.resources import Made, Properties, ResourceType
-from rig.local_aws.surroundings import Surroundings
-from rig.local_aws.without_effect import PROPERTIES
 
 CLUSTER = "AWS::EMR::Cluster"
 _CLASSIFICATIONS = {"spark-defaults", "spark-env", "yarn-site"}
@@ -63,7 +65,7 @@ class _Step:
     process: Process | None = None
 
     def described(self) -> dict[str, Any]:
-        """As ListSteps describes it."""
+        """The step in the form of ListSteps' answer."""
         times = {"CreationDateTime": self.created, "StartDateTime": self.started, "EndDateTime": self.ended}
         return {
             "Id": self.id,
@@ -94,9 +96,9 @@ class _Cluster:
 class Clusters:
     """The clusters of an account, below ``folder``."""
 
-    def __init__(self, folder: Path, surroundings: Surroundings) -> None:
+    def __init__(self, folder: Path, context: AccountContext) -> None:
         self._folder = folder
-        self._surroundings = surroundings
+        self._context = context
         self._numbers = itertools.count(1)
         self._clusters: dict[str, _Cluster] = {}
         self._lock = threading.RLock()
@@ -124,8 +126,8 @@ class Clusters:
         id_ = f"j-{_random(13)}"
         node = Node(
             self._folder / f"{name}-{next(self._numbers)}",
-            self._surroundings,
-            self._surroundings.environment_of(self._role(properties["JobFlowRole"]), "ec2.amazonaws.com", id_),
+            self._context,
+            self._context.environment_of(self._role(properties["JobFlowRole"]), "ec2.amazonaws.com", id_),
             defaults=configured.get("spark-defaults", {}),
             exported=configured.get("spark-env", {}),
             memory_mib=int(configured["yarn-site"]["yarn.nodemanager.resource.memory-mb"]),
@@ -145,8 +147,8 @@ class Clusters:
 
     def tag(self, id_: str, properties: Properties) -> None:
         """Keep a cluster's tags, on which rights hang."""
-        arn = f"arn:aws:elasticmapreduce:{self._surroundings.region}:{self._surroundings.account}:cluster/{id_}"
-        self._surroundings.tags[arn] = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", [])}
+        arn = f"arn:aws:elasticmapreduce:{self._context.region}:{self._context.account}:cluster/{id_}"
+        self._context.tags[arn] = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", [])}
 
     def stop(self, id_: str) -> None:
         """Terminate a cluster with its steps."""
@@ -155,7 +157,7 @@ class Clusters:
             self._end(cluster, {})
 
     def _end(self, cluster: _Cluster, lost: Mapping[str, str]) -> None:
-        """Terminate a cluster with its steps, with errors where it is ``lost`` for that reason."""
+        """Terminate a cluster with its steps. If ``lost`` has a reason, it ends with errors."""
         with self._lock:
             if cluster.state in _GONE or (lost and cluster.state != "WAITING"):
                 return
@@ -163,6 +165,7 @@ class Clusters:
             for step in cluster.steps:
                 if step.state == "PENDING":
                     self._settle(cluster, step, "CANCELLED")
+        # Outside of the lock, because a process that ends settles its step under the lock.
         for process in [step.process for step in cluster.steps]:
             if process is not None and lost:
                 process.kill()
@@ -195,7 +198,7 @@ class Clusters:
     def _role(self, profile: str) -> str:
         # The emulator gives a profile's ARN where CloudFormation gives its name.
         name = profile.rpartition("/")[2]
-        found = self._surroundings.client("iam").get_instance_profile(InstanceProfileName=name)
+        found = self._context.client("iam").get_instance_profile(InstanceProfileName=name)
         return str(found["InstanceProfile"]["Roles"][0]["Arn"])
 
     def _find(self, id_: str) -> _Cluster:
@@ -218,6 +221,7 @@ class Clusters:
         if cluster.state != "WAITING":
             raise ApiError("ValidationException", f"A job flow that is {cluster.state} takes no steps.")
         added = []
+        # Check all steps before the first one is queued.
         for asked in request["Steps"]:
             jar = asked["HadoopJarStep"]
             if jar["Jar"] != "command-runner.jar" or jar["Args"][0] != "spark-submit":
@@ -242,6 +246,7 @@ class Clusters:
                     self._settle(cluster, step, "CANCELLED")
                 elif accepted:
                     step.state = "CANCEL_PENDING"
+            # The program may take a while to end, and the request does not wait for it.
             process = step.process
             if accepted and process is not None:
                 kills = request.get("StepCancellationOption") == "TERMINATE_PROCESS"
@@ -309,7 +314,7 @@ class Clusters:
     def _keep_logs(self, folder: Path, uri: str) -> None:
         """Put a step's logs into the bucket of logs, whole, as EMR does every few minutes."""
         place = urlsplit(uri)
-        s3 = self._surroundings.client("s3")
+        s3 = self._context.client("s3")
         for name in ("stderr", "stdout"):
             body = gzip.compress((folder / name).read_bytes())
             s3.put_object(Bucket=place.netloc, Key=f"{place.path.lstrip('/')}/{name}.gz", Body=body)
@@ -323,7 +328,7 @@ class Clusters:
         detail = {"severity": "INFO", "name": cluster.name, "clusterId": cluster.id, "state": state, "message": ""}
         if step is not None:
             detail |= {"stepId": step.id, "name": step.name, "state": step.state, "actionOnFailure": step.action}
-        self._surroundings.tell("aws.emr", kind, json.dumps(detail))
+        self._context.tell("aws.emr", kind, json.dumps(detail))
 
 
 class _ClusterType(ResourceType[Clusters]):
@@ -348,15 +353,18 @@ class _ClusterType(ResourceType[Clusters]):
 
 
 def _configurations(listed: Sequence[Properties]) -> dict[str, dict[str, str]]:
-    """The properties by classification; those of ``export`` within another one are its own."""
+    """The properties by classification; a classification has the properties of the ``export`` within it, too."""
     found: dict[str, dict[str, str]] = {}
     for configuration in listed:
         name = configuration["Classification"]
-        if name in PROPERTIES[f"{CLUSTER}.Configurations"]:
+        if name in IGNORED_PROPERTIES[f"{CLUSTER}.Configurations"]:
             configuration.heed()
             continue
         if name not in _CLASSIFICATIONS:
-            raise UserError(f"{CLUSTER}: the configuration {name} would have no effect here: heed it, or name it")
+            raise UserError(
+                f"{CLUSTER}: the configuration {name} would have no effect here: read it in "
+                "rig/local_aws/emr.py, or name it in rig/local_aws/ignored.py"
+            )
         found[name] = dict(configuration.get("ConfigurationProperties", {}))
         for inner in configuration.get("Configurations", []):
             if inner["Classification"] != "export":

@@ -12,14 +12,14 @@ from rig.local_aws.emulator_packages import NODE_MODULES, PYTHON, SOURCES
 
 class Emulator(Part):
     """The emulator on a free port of 127.0.0.1, with its functions' processes. ``account`` are the variables of its
-    account; ``parts`` is the address of what is behind it, which answers to ``token``."""
+    account; ``handlers`` is the address of the ``HandlerServer``, which lets in requests with ``token``."""
 
     name = "the emulator of AWS (ministack)"
 
-    def __init__(self, folder: Path, account: Mapping[str, str], parts: str, token: str) -> None:
+    def __init__(self, folder: Path, account: Mapping[str, str], handlers: str, token: str) -> None:
         super().__init__(folder)
         self._account = dict(account)
-        self._parts = parts
+        self._handlers = handlers
         self._token = token
         self.port = free_port()
 
@@ -30,7 +30,7 @@ class Emulator(Part):
 
     def _prepare(self) -> Process:
         if not PYTHON.exists():
-            raise UserError(f"{PYTHON} is missing: run `make assets`")
+            raise UserError(f"{PYTHON} is missing: run `headwater dev assets`")
         kept = {name: value for name, value in self._account.items() if not name.startswith("MINISTACK_")}
         program = Program(
             self.name,
@@ -42,8 +42,8 @@ class Emulator(Part):
                 "AWS_ENDPOINT_URL": self.endpoint,
                 "BIND_HOST": "127.0.0.1",
                 "GATEWAY_PORT": str(self.port),
-                "HEADWATER_PARTS": self._parts,
-                "HEADWATER_PARTS_TOKEN": self._token,
+                "HEADWATER_HANDLERS": self._handlers,
+                "HEADWATER_HANDLERS_TOKEN": self._token,
                 # These services would listen on ports of their own.
                 "IOT_MTLS_ENABLED": "0",
                 "SFTP_ENABLED": "0",

@@ -23,7 +23,7 @@ NODE_MODULES = BUILD / "local_aws" / "node_modules"
 
 
 def build(announce: Announce, build: Path = BUILD) -> None:
-    """Make both, each only when its lock has changed or a run was interrupted. Raises UserError where pip or npm fails,
+    """Make both, each only when its lock has changed or a run was interrupted. Raises UserError if pip or npm fails,
     or a file differs from its lock."""
     with claim(build / "local_aws", "another run", wait=True), one_by_one() as beside:
         python = beside.add(_build_python, announce, build)

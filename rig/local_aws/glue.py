@@ -21,11 +21,11 @@ from headwater.log_files import tail
 from headwater.packaging import wheels
 from rig.local import spark
 from rig.local.processes import Process
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.api import Api, ApiError, now
 from rig.local_aws.log_delivery import LogDelivery
 from rig.local_aws.node import Node
 from rig.local_aws.resources import Made, Properties, ResourceType
-from rig.local_aws.surroundings import Surroundings
 
 JOB = "AWS::Glue::Job"
 # What Glue takes from among the arguments for itself. All of them reach the script too.
@@ -48,7 +48,7 @@ class _Run:
     process: Process | None = None
 
     def described(self) -> dict[str, Any]:
-        """As GetJobRun describes it."""
+        """The run in the form of GetJobRun's answer."""
         until = self.ended or now()
         return {
             "Id": self.id,
@@ -64,9 +64,9 @@ class _Run:
 class Jobs:
     """The jobs of an account and their runs, below ``folder``."""
 
-    def __init__(self, folder: Path, surroundings: Surroundings) -> None:
+    def __init__(self, folder: Path, context: AccountContext) -> None:
         self._folder = folder
-        self._surroundings = surroundings
+        self._context = context
         self._jobs: dict[str, Mapping[str, Any]] = {}
         self._runs: dict[str, list[_Run]] = {}
         self._lock = threading.RLock()
@@ -141,17 +141,17 @@ class Jobs:
             stopped = run.state == "STOPPING"
             run.state = "STOPPED" if stopped else "FAILED" if status else "SUCCEEDED"
         detail = {"jobName": run.job, "jobRunId": run.id, "state": run.state, "severity": "INFO", "message": ""}
-        self._surroundings.tell("aws.glue", "Glue Job State Change", json.dumps(detail))
+        self._context.tell("aws.glue", "Glue Job State Change", json.dumps(detail))
 
     def _work(self, run: _Run, definition: Mapping[str, Any], arguments: Mapping[str, str]) -> int:
         heap = _HEAPS[definition["WorkerType"]]
         memory = {"spark.driver.memory": f"{heap}m", "spark.executor.memory": f"{heap}m"}
         packages = run.folder / "packages"
-        arn = f"arn:aws:glue:{self._surroundings.region}:{self._surroundings.account}:job/{run.job}"
+        arn = f"arn:aws:glue:{self._context.region}:{self._context.account}:job/{run.job}"
         node = Node(
             run.folder,
-            self._surroundings,
-            self._surroundings.environment_of(definition["Role"], "glue.amazonaws.com", arn),
+            self._context,
+            self._context.environment_of(definition["Role"], "glue.amazonaws.com", arn),
             defaults=memory,
             # Elsewhere the job's modules do not fit, and those of this environment serve.
             exported={"PYTHONPATH": str(packages)} if spark.shipped_python() else {},
@@ -166,7 +166,7 @@ class Jobs:
         command += [part for pair in arguments.items() for part in pair]
         command += ["--JOB_NAME", run.job, "--JOB_RUN_ID", run.id]
         step = run.folder / "run"
-        logs = self._surroundings.client("logs")
+        logs = self._context.client("logs")
         role = definition["Role"].rpartition("/")[2]
         prefix = f"{arguments[_LOG_GROUPS]}/{definition['SecurityConfiguration']}-role/{role}"
         with ExitStack() as stack:
@@ -190,7 +190,7 @@ class Jobs:
         for uri in arguments["--additional-python-modules"].split(","):
             bucket, _, key = uri.removeprefix("s3://").partition("/")
             path = folder / Path(key).name
-            self._surroundings.client("s3").download_file(bucket, key, str(path))
+            self._context.client("s3").download_file(bucket, key, str(path))
             files.append(str(path))
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         pip += ["--only-binary", ":all:", *wheels.tags(wheels.X86_64), "--target", str(folder)]

@@ -17,7 +17,7 @@ _BYTES_OF_AN_EVENT = 26
 
 class LogDelivery:
     """Delivers the lines of ``path``, from its present end on, to a stream of a log group, in a thread. ``logs`` is a
-    boto3 client. What is written until it is closed is delivered, each line behind ``prefix``."""
+    boto3 client. All lines that are written until it is closed are delivered, each behind ``prefix``."""
 
     def __init__(self, logs: Any, path: Path, group: str, stream: str, prefix: str = "") -> None:
         self._logs = logs
@@ -50,6 +50,7 @@ class LogDelivery:
     def _deliver(self) -> None:
         if not self._path.exists():
             return
+        # Only whole lines are delivered; the rest of the file waits for the next turn.
         with self._path.open("rb") as log:
             log.seek(self._read)
             whole, _, _ = log.read().rpartition(b"\n")
@@ -57,6 +58,7 @@ class LogDelivery:
             return
         events: list[dict[str, Any]] = []
         size = 0
+        # Put a batch whenever the next event would go beyond one of the limits of PutLogEvents.
         for line in whole.decode(errors="replace").split("\n"):
             text = self._prefix + line[: _BYTES // 8]
             length = len(text.encode()) + _BYTES_OF_AN_EVENT

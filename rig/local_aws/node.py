@@ -1,5 +1,7 @@
-"""The node of a cluster: a folder in the place of a machine's disk, the credentials of its role, and Spark's standalone
-master and worker, whose executors get nothing from a driver but what Spark ships."""
+"""The node of a cluster: a folder in the place of a machine's disk, its role's credentials, Spark's master and worker.
+
+Executors get nothing from a driver but what Spark ships.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from headwater.log_files import tail
 from headwater.packaging import class_archive, wheels
 from rig.local import java, spark
 from rig.local.processes import Process, Program, free_ports
-from rig.local_aws.surroundings import Surroundings
+from rig.local_aws.account_context import AccountContext
 
 # A machine's folder for what is added to it; on this machine it is one below the node's.
 _ADDED = "/opt/"
@@ -59,14 +61,14 @@ exec "{python}" "$@"
 class Node(ExitStack):
     """A node below ``folder``, whose programs find the account and their role by the variables of ``account``.
 
-    ``defaults`` are the cluster's Spark settings beside those that the place gives, ``exported`` the variables of its
-    Spark programs, and ``memory_mib`` is what executors may take.
+    ``defaults`` are the cluster's Spark settings, on top of the machine's own. ``exported`` are the variables of its
+    Spark programs. ``memory_mib`` is how much memory executors may take.
     """
 
     def __init__(
         self,
         folder: Path,
-        surroundings: Surroundings,
+        context: AccountContext,
         account: Mapping[str, str],
         *,
         defaults: Mapping[str, str],
@@ -75,7 +77,7 @@ class Node(ExitStack):
     ) -> None:
         super().__init__()
         self.folder = folder.resolve()
-        self._surroundings = surroundings
+        self._context = context
         self._account = account
         self._defaults = defaults
         self._exported = exported
@@ -98,10 +100,10 @@ class Node(ExitStack):
 
     def bootstrap(self, name: str, script: str, arguments: Sequence[str]) -> None:
         """Run a script of S3, as EMR does on each node before its applications. Raises UserError with the end of its
-        output where it fails, and where it stands still."""
+        output if it fails or stands still."""
         log = self.folder / "bootstrap.log"
         path = self._fetch(script)
-        if self._surroundings.idle:
+        if self._context.idle:
             return
         command = ["bash", str(path), *map(self.localized, arguments)]
         what = f"the bootstrap action {name}"
@@ -111,7 +113,7 @@ class Node(ExitStack):
 
     def __enter__(self) -> Node:
         """Start Spark on it."""
-        if self._surroundings.idle:
+        if self._context.idle:
             return self
         port, web_port, worker_port, worker_web_port = free_ports(4)
         self._master = f"spark://127.0.0.1:{port}"
@@ -146,7 +148,7 @@ class Node(ExitStack):
         _write_settings(conf / "spark-defaults.conf", settings)
         program = Program(
             name,
-            ["sleep", "infinity"] if self._surroundings.idle else ["spark-submit", *map(self.localized, arguments)],
+            ["sleep", "infinity"] if self._context.idle else ["spark-submit", *map(self.localized, arguments)],
             folder / "stderr",
             stdout_path=folder / "stdout",
             env={**self._environment(), "SPARK_CONF_DIR": str(conf)},
@@ -161,12 +163,12 @@ class Node(ExitStack):
     def _fetch(self, uri: str) -> Path:
         bucket, _, key = uri.removeprefix("s3://").partition("/")
         path = self.folder / key
-        self._surroundings.client("s3").download_file(bucket, key, str(path))
+        self._context.client("s3").download_file(bucket, key, str(path))
         return path
 
     def _settings(self, folder: Path) -> dict[str, str]:
-        """What is in ``spark-defaults.conf``: of the place, then of the cluster."""
-        place = spark.configuration(folder / "spark", endpoint=self._surroundings.endpoint)
+        """The lines of ``spark-defaults.conf``: the machine's settings, then the cluster's."""
+        place = spark.configuration(folder / "spark", endpoint=self._context.endpoint)
         # The job ships Hudi.
         path = os.pathsep.join(map(str, class_archive.class_path()))
         place |= {

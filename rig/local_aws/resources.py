@@ -9,33 +9,35 @@ from typing import Any, Generic, TypeVar
 
 from headwater.errors import UserError
 from rig.emulator.watched import Watched
-from rig.local_aws.without_effect import ANY_TYPE, PROPERTIES
+from rig.local_aws.ignored import ANY_TYPE, IGNORED_PROPERTIES
 
 
 @dataclass(frozen=True)
 class Made:
-    """A resource as CloudFormation knows it: what ``Ref`` gives, and what ``Fn::GetAtt`` does."""
+    """A resource as CloudFormation knows it."""
 
     physical_id: str
+    """The value of ``Ref``."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    """The values of ``Fn::GetAtt``."""
 
 
 class Properties(Watched):
-    """The properties that a template gives a resource, nested ones too. Those that are never read are told; whoever
-    walks through all of them has read each."""
+    """The properties that a template gives a resource, nested ones too. ``unread`` returns the names of those that
+    nobody has read; a walk through all of them reads each."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__({name: _watched(value) for name, value in values.items()})
 
     def heed(self) -> None:
-        """Take all of them for read."""
+        """Count all of them as read."""
         for value in self.values():
             for inner in _within(value):
                 inner.heed()
         self.seen.update(dict.keys(self))
 
     def unread(self) -> set[str]:
-        """The names of those that were not looked at: ``Outer.Inner`` for one within another, or in a list of it."""
+        """The names of the unread properties: ``Outer.Inner`` for one within another, or in a list of it."""
         names = dict.keys(self) - self.seen
         for name in dict.keys(self) & self.seen:
             for inner in _within(dict.__getitem__(self, name)):
@@ -82,7 +84,9 @@ class ResourceType(ABC, Generic[Service]):
         refuses a property that differs and has an effect."""
         refused = changed(self.kind, former, properties)
         if refused:
-            raise UserError(f"{self.kind}: {', '.join(refused)} cannot be changed here")
+            raise UserError(
+                f"{self.kind}: {', '.join(refused)} cannot be changed here: destroy the environment, then deploy it"
+            )
         return Made(physical_id)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
@@ -108,19 +112,22 @@ def _differing(former: Mapping[str, Any], properties: Mapping[str, Any]) -> Iter
 
 
 def refuse_unread(kind: str, properties: Properties) -> None:
-    """Raise UserError where a template sets what nothing here heeds, and ``without_effect`` does not name."""
+    """Raise UserError if nothing has read a property of a resource, and ``ignored`` does not name it."""
     refuse(kind, properties.unread())
 
 
 def refuse(kind: str, names: Iterable[str]) -> None:
-    """Raise UserError where ``without_effect`` does not name one of these properties of a type."""
+    """Raise UserError if ``ignored`` does not name each of these properties of a type."""
     left = sorted(name for name in set(names) if not _excepted(kind, name))
     if left:
-        raise UserError(f"{kind}: {', '.join(left)} would have no effect here: heed it, or name it an exception")
+        raise UserError(
+            f"{kind}: {', '.join(left)} would have no effect here: read it in the type's handler, or name it in "
+            "rig/local_aws/ignored.py"
+        )
 
 
 def _excepted(kind: str, name: str) -> bool:
     """Whether a property, or one that it is within, is an exception."""
-    exceptions = PROPERTIES[ANY_TYPE].keys() | PROPERTIES.get(kind, {}).keys()
+    exceptions = IGNORED_PROPERTIES[ANY_TYPE].keys() | IGNORED_PROPERTIES.get(kind, {}).keys()
     parts = name.split(".")
     return any(".".join(parts[:end]) in exceptions for end in range(1, len(parts) + 1))

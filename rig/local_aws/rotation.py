@@ -1,4 +1,4 @@
-"""Secrets Manager's rotation: who asks for it has a secret's function called for each of the four steps. The secrets
+"""Secrets Manager's rotation: a request has a secret's function called for each of the four steps. The secrets
 are the emulator's."""
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import threading
 from typing import Any
 from uuid import uuid4
 
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.api import Api, ApiError
 from rig.local_aws.resources import Made, Properties, ResourceType
-from rig.local_aws.surroundings import Surroundings
 
 SCHEDULE = "AWS::SecretsManager::RotationSchedule"
 _STEPS = ("createSecret", "setSecret", "testSecret", "finishSecret")
@@ -22,8 +22,8 @@ _LOG = logging.getLogger(__name__)
 class Rotations:
     """Which function rotates which secret of an account."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
+    def __init__(self, context: AccountContext) -> None:
+        self._context = context
         # Both by their ARNs.
         self._functions: dict[str, str] = {}
         self.api = Api("secretsmanager", {"RotateSecret": self._rotate})
@@ -36,14 +36,14 @@ class Rotations:
         """Have a secret rotated by a function, both by their ARNs, and return the secret's. AWS's own function, for
         owners of databases, is not here."""
         arn = str(self._described(secret)["ARN"])
-        if f":{self._surroundings.account}:" in function:
+        if f":{self._context.account}:" in function:
             self._functions[arn] = function
             if at_once:
                 self.rotate(arn, str(uuid4()))
         return arn
 
     def cancel(self, secret: str) -> None:
-        """Have nothing rotate a secret."""
+        """Stop the rotation of a secret."""
         self._functions.pop(secret, None)
 
     def rotate(self, secret: str, version: str) -> None:
@@ -52,14 +52,16 @@ class Rotations:
         threading.Thread(target=self._take_steps, args=of, name=f"rotation of {secret}", daemon=True).start()
 
     def _described(self, secret: str) -> dict[str, Any]:
-        described: dict[str, Any] = self._surroundings.client("secretsmanager").describe_secret(SecretId=secret)
+        described: dict[str, Any] = self._context.client("secretsmanager").describe_secret(SecretId=secret)
         return described
 
     def _rotate(self, request: dict[str, Any]) -> dict[str, Any]:
         described = self._described(request["SecretId"])
         arn, stages = described["ARN"], described["VersionIdsToStages"]
         if arn not in self._functions:
-            raise ApiError("InvalidRequestException", f"No function that is here rotates {described['Name']}.")
+            raise ApiError(
+                "InvalidRequestException", f"The local AWS has no function that rotates {described['Name']}."
+            )
         if any(_PENDING in labels and _CURRENT not in labels for labels in stages.values()):
             raise ApiError("InvalidRequestException", "The rotation before this one is not complete.")
         version = request.get("ClientRequestToken") or str(uuid4())
@@ -71,10 +73,10 @@ class Rotations:
         for step in _STEPS:
             event = {"Step": step, "SecretId": secret, "ClientRequestToken": version}
             try:
-                client = self._surroundings.client("lambda")
+                client = self._context.client("lambda")
                 answer = client.invoke(FunctionName=function, Payload=json.dumps(event).encode())
             except Exception:
-                if not self._surroundings.ending:
+                if not self._context.ending:
                     _LOG.exception("The rotation of %s could not take the step %s", secret, step)
                 return
             if "FunctionError" in answer:

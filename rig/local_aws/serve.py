@@ -22,7 +22,7 @@ from rig.local_aws.daemon import Running, description_of, variables_of
 
 
 def serve(folder: Path) -> None:
-    """Have an account until SIGTERM."""
+    """Serve an account until SIGTERM."""
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     with claim(folder, "a local AWS"), LocalAccount(folder) as account:

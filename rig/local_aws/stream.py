@@ -11,10 +11,10 @@ from typing import Any
 
 from headwater.errors import UserError
 from rig.local.kafka import Access, Broker
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.api import Api, ApiError
 from rig.local_aws.cloudwatch import Measured
 from rig.local_aws.resources import Made, Properties, ResourceType, changed, refuse_unread
-from rig.local_aws.surroundings import Surroundings
 
 CLUSTER = "AWS::MSK::Cluster"
 CONFIGURATION = "AWS::MSK::Configuration"
@@ -24,8 +24,8 @@ _OF_ONE_BROKER = {"default.replication.factor": "1", "min.insync.replicas": "1"}
 
 
 def access(folder: Path, bootstrap: str) -> Access:
-    """Return what lets a client into the broker of an address, which is one of the clusters below ``folder``. On AWS,
-    the client's role does that. Raises UserError where none has the address."""
+    """Return the access to the broker of an address, which is one of the clusters below ``folder``. On AWS,
+    the client's role does that. Raises UserError if none has the address."""
     for broker in (Broker(ports.parent) for ports in folder.glob("*/ports")):
         if broker.bootstrap == bootstrap:
             return broker.access
@@ -35,9 +35,9 @@ def access(folder: Path, bootstrap: str) -> Access:
 class Clusters:
     """The clusters of an account, below ``folder``."""
 
-    def __init__(self, folder: Path, surroundings: Surroundings) -> None:
+    def __init__(self, folder: Path, context: AccountContext) -> None:
         self._folder = folder
-        self._arn = f"arn:aws:kafka:{surroundings.region}:{surroundings.account}"
+        self._arn = f"arn:aws:kafka:{context.region}:{context.account}"
         # The revisions of each, the oldest first.
         self._configurations: dict[str, list[dict[str, str]]] = {}
         self._brokers: dict[str, tuple[Broker, ExitStack]] = {}
@@ -49,7 +49,7 @@ class Clusters:
         return {CLUSTER: _Cluster(self), CONFIGURATION: _Configuration(self), TOPIC: _Topic(self)}
 
     def configure(self, name: str, properties: str) -> Made:
-        """Keep server properties, as MSK's text of them: the first revision of a configuration, or its next one."""
+        """Store server properties, in MSK's text form, as the first or the next revision of a configuration."""
         arn = f"{self._arn}:configuration/{name}/1"
         lines = (line.partition("=") for line in properties.splitlines() if line)
         revisions = self._configurations.setdefault(arn, [])
@@ -81,13 +81,13 @@ class Clusters:
         return {**revisions[revision - 1], **_OF_ONE_BROKER}
 
     def broker(self, arn: str) -> Broker:
-        """The broker of a cluster. Raises UserError where there is none."""
+        """The broker of a cluster. Raises UserError if there is none."""
         if arn not in self._brokers:
             raise UserError(f"there is no cluster {arn}")
         return self._brokers[arn][0]
 
     def measured(self) -> Iterator[Measured]:
-        """What MSK sends of consumer groups and the topics that they read."""
+        """The metrics that MSK sends about consumer groups and the topics that they read."""
         for arn, (broker, _) in list(self._brokers.items()):
             if not broker.running:
                 continue
@@ -96,7 +96,7 @@ class Clusters:
                 yield Measured("AWS/Kafka", "SumOffsetLag", of, records)
 
     def delete_topic(self, arn: str, topic: str) -> None:
-        """Delete a topic, where the cluster and the topic are there."""
+        """Delete a topic, if the cluster and the topic exist."""
         if arn in self._brokers:
             self._brokers[arn][0].delete_topic(topic)
 
@@ -150,7 +150,9 @@ class _Cluster(ResourceType[Clusters]):
         differ = changed(CLUSTER, former, properties)
         refused = [name for name in differ if not name.startswith("ConfigurationInfo")]
         if refused:
-            raise UserError(f"{CLUSTER}: {', '.join(refused)} cannot be changed here")
+            raise UserError(
+                f"{CLUSTER}: {', '.join(refused)} cannot be changed here: destroy the environment, then deploy it"
+            )
         if differ:
             self.service.reconfigure(physical_id, properties["ConfigurationInfo"])
         return Made(physical_id, {"Arn": physical_id})
@@ -177,7 +179,9 @@ class _Topic(ResourceType[Clusters]):
         differ = changed(TOPIC, former, properties)
         # MSK changes the number of partitions or the configuration in one call, not both.
         if differ not in ([], ["PartitionCount"]):
-            raise UserError(f"{TOPIC}: {', '.join(differ)} cannot be changed here")
+            raise UserError(
+                f"{TOPIC}: {', '.join(differ)} cannot be changed here: destroy the environment, then deploy it"
+            )
         if differ:
             cluster, topic = self._of(physical_id)
             self.service.broker(cluster).add_partitions(topic, int(properties["PartitionCount"]))

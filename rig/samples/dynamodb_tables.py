@@ -16,7 +16,7 @@ ITEMS = 1_000
 
 
 def fill(client: Any, contract: Contract, scale: float, seed: int) -> int:
-    """Put items into the empty table of a contract, as many as ``scale`` says, and return how many there are."""
+    """Put as many items as ``scale`` says into the empty table of a contract. Returns how many there are."""
     generated = items.generate(contract, max(round(ITEMS * scale), 1), seed)
     return items.load(client, contract.source.table, generated)
 

@@ -131,7 +131,7 @@ class _Attribute:
     members: dict[str, "_Attribute"] = field(default_factory=dict)
 
     def add(self, column: Column, path: tuple[str, ...]) -> None:
-        """Take in a column whose path leads on from here."""
+        """Add a column whose path leads on from here."""
         if path:
             self.members.setdefault(path[0], _Attribute()).add(column, path[1:])
         else:
@@ -175,7 +175,7 @@ class ItemMaker:
         return [*self.unnamed, *(name for name in self._attributes if name not in self._partitioned)]
 
     def key(self, number: int) -> Key:
-        """Return the key of an item by its number. Where there is a sort key, some items share a partition key."""
+        """Return the key of an item by its number. If there is a sort key, some items share a partition key."""
         if len(self._keys) == 1:
             return {column.path[0]: _counted(column, number) for column in self._keys}
         partition, sort = self._keys
@@ -198,7 +198,7 @@ class ItemMaker:
         return {name: self.values.any() for name in self._rng.sample(self.unnamed, self._rng.randint(1, 3))}
 
     def attribute(self, name: str) -> dict[str, Any] | None:
-        """Return a value of an attribute that the contract names; None where the item is to lack it."""
+        """Return a value of an attribute that the contract names; None if the item will lack it."""
         value = self._value(self._attributes[name])
         if name in self._partitioned:
             ((type_, inner),) = value.items()
@@ -322,7 +322,7 @@ def write_batch(client: Any, table: str, requests: list[dict[str, Any]]) -> None
 
 
 def _looseness(column: Column) -> int:
-    """How much a column's attribute may vary: a timestamp or a date least, what has a month more, any text most."""
+    """How much a column's attribute may vary: a timestamp or a date least, a value with a month more, any text most."""
     if column.transform is not None:
         return 1
     return 2 if column.type.kind == "string" else 0

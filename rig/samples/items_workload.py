@@ -73,28 +73,28 @@ _COLLISIONS = {
 
 @dataclass(frozen=True)
 class ItemsSummary:
-    """What a workload on DynamoDB tables did.
-
-    ``changes`` are the records that it left in the tables' streams; the deletions by time to live come on top.
-    ``refused`` counts the conditional writes and ``cancelled`` the transactions that DynamoDB did not make, ``retries``
-    the attempts that met another writer's transaction. ``expiring`` items were left to the time to live at the end.
-    ``by_kind`` counts writes by their kind.
-    """
+    """The result of a workload on DynamoDB tables."""
 
     changes: int
+    """The records that it left in the tables' streams; deletions by time to live come on top."""
     seconds: float
     refused: int = 0
+    """The conditional writes that DynamoDB did not make."""
     cancelled: int = 0
+    """The transactions that DynamoDB did not make."""
     retries: int = 0
+    """The attempts that met another writer's transaction."""
     expiring: int = 0
+    """The items that were left to the time to live at the end."""
     by_kind: dict[str, int] = field(default_factory=dict)
+    """The writes by their kind."""
 
     def counted(self) -> tuple[int, str]:
-        """What a report counts."""
+        """The number for a report, and its unit."""
         return self.changes, "item changes"
 
     def remark(self) -> str:
-        """What a report says about how the writes ended."""
+        """The report's sentence about how the writes ended."""
         return (
             f"{self.refused:,} conditional writes refused and {self.cancelled:,} transactions cancelled on purpose, "
             f"{self.expiring:,} items left to expire, {self.retries:,} attempts repeated after a collision."
@@ -147,7 +147,7 @@ def run(
 ) -> ItemsSummary:
     """Run the workload on the table of a contract.
 
-    ``client_factory`` makes a boto3 client of ``dynamodb``. The workload takes longer than planned where DynamoDB is
+    ``client_factory`` makes a boto3 client of ``dynamodb``. The workload takes longer than planned if DynamoDB is
     too slow, and ends within a second or so once ``stop`` is set. Raises ``UserError`` for an empty table, and
     DynamoDB's first error that is no collision.
     """
@@ -363,8 +363,8 @@ class _ItemsWorker(Worker):
     # --- Requests ---
 
     def _set(self, key: Key, values: Values, *, unchanged: dict[str, Any] | None = None) -> None:
-        """Set attributes of an item, or remove them, and raise its revision, if that is ``unchanged`` where one is
-        given."""
+        """Set or remove attributes of an item, and raise its revision. If ``unchanged`` is given, the revision must be
+        that one."""
         update = self._update_of(key, values)
         if unchanged is not None:
             update["ConditionExpression"] = "#revision = :seen"
@@ -416,13 +416,13 @@ class _ItemsWorker(Worker):
         return self._some(1)[0]
 
     def _some(self, count: int) -> list[Key]:
-        """Return different existing items of this worker's own; where there are too few, new ones are put first."""
+        """Return different existing items of this worker's own. If there are too few, put new ones first."""
         while len(self._mine) < count:
             self._put()
         return self._rng.sample(self._mine, count)
 
     def _some_of(self, names: Sequence[str]) -> Values:
-        """Return new values of one or two attributes that the contract names, None for those that the item is to
+        """Return new values of one or two attributes that the contract names; None for an attribute that the item will
         lack."""
         return {name: self._make.attribute(name) for name in self._rng.sample(names, min(2, len(names)))}
 

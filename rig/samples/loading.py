@@ -26,9 +26,10 @@ def load_folder(
 ) -> dict[str, int]:
     """Load a folder of CSV files, one per table (``orders.csv`` …; with a header, empty = NULL), in one transaction.
 
-    ``replace`` deletes the rows that the tables hold. Returns the number of rows by table, the outbox included. Raises
-    UserError, and leaves the database as it was, where a file is missing or does not fit its table, or the tables hold
-    rows and ``replace`` is false.
+    ``replace`` deletes the rows that the tables hold. Returns the number of rows by table, the outbox included.
+
+    Raises UserError, and leaves the database as it was, if a file is missing or does not fit its table. It also raises
+    if the tables hold rows and ``replace`` is false.
     """
     report = report or (lambda table, done, total: None)
     files = {table: folder / f"{table}.csv" for table in TABLES}
@@ -70,7 +71,7 @@ def load_generated(conn: psycopg.Connection, scale: float, seed: int) -> None:
 
 
 def _require_tables(conn: psycopg.Connection) -> None:
-    """Raise UserError where the database lacks the example's tables."""
+    """Raise UserError if the database lacks the example's tables."""
     if single_value(conn, f"SELECT to_regclass('northwind.{OUTBOX}')") is None:
         raise UserError(
             f"The database {conn.info.dbname} has no Northwind tables: create them first with `headwater db create`."

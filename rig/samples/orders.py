@@ -1,7 +1,8 @@
 """Northwind-shaped data of any size, the same for the same scale and seed.
 
-Names and texts are made up here. The shape follows Northwind: few regions, shippers and employees, a few customers and
-products that make up most of the trade, a handful of items per order, and empty fields where the original has some.
+Names and texts are made up here. The shape follows Northwind: few regions, shippers and employees, and a handful of
+items per order. A few customers and products make up most of the trade. Fields that are empty in Northwind are empty
+here.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def generate(scale: float, seed: int, folder: Path) -> dict[str, int]:
     """Write one CSV file per table into ``folder``, as ``loading`` reads them; returns rows by table.
 
     Scale 1 has 830 orders, as Northwind. Orders and customers grow with the scale, products and suppliers with its
-    square root, the rest stays. Raises UserError where the scale is not above 0 and at most 10,000.
+    square root, the rest stays. Raises UserError if the scale is not above 0 and at most 10,000.
     """
     if not (0 < scale <= MAX_SCALE):
         raise UserError(f"scale: found {scale}, expected a number above 0 and at most {MAX_SCALE:,.0f}.")

@@ -1,7 +1,7 @@
 """A live workload on the order database: every kind of change that the pipeline must follow, from several connections.
 
-The transactions are those of an application that knows nothing of the outbox: they take locks in any order, collide on
-a few hot orders, change keys, roll back, and some stay open while others commit. When PostgreSQL refuses a transaction
+The transactions come from an application that knows nothing of the outbox. They take locks in any order, collide on
+a few hot orders, change keys, and roll back. Some stay open while others commit. When PostgreSQL refuses a transaction
 because another was faster, the workload tries again, as an application would.
 """
 
@@ -94,24 +94,23 @@ _COLLISIONS = (
 
 @dataclass(frozen=True)
 class OrdersSummary:
-    """What a workload on the order database did.
-
-    ``transactions`` were committed, ``rolled_back`` were not. ``by_kind`` counts both by their kind, and ``retries``
-    counts the attempts that PostgreSQL refused in favour of another transaction.
-    """
+    """The result of a workload on the order database."""
 
     transactions: int
+    """The committed transactions."""
     rolled_back: int
     retries: int
+    """The attempts that PostgreSQL refused in favour of another transaction."""
     seconds: float
     by_kind: dict[str, int] = field(default_factory=dict)
+    """The transactions by their kind, committed or rolled back."""
 
     def counted(self) -> tuple[int, str]:
-        """What a report counts."""
+        """The number for a report, and its unit."""
         return self.transactions, "transactions"
 
     def remark(self) -> str:
-        """What a report says about how the transactions ended."""
+        """The report's sentence about how the transactions ended."""
         return f"{self.rolled_back:,} rolled back on purpose, {self.retries:,} attempts repeated after a collision."
 
 
@@ -130,15 +129,17 @@ def one_after_another(summaries: Iterable[OrdersSummary]) -> OrdersSummary:
 def choose_kinds(transactions: int, seed: int, orders: int) -> list[str]:
     """Return the kinds of a workload that commits ``transactions`` on a database of ``orders``, in a shuffled order.
 
-    Every kind comes at least once where there are at least as many ``transactions`` as kinds. The same arguments give
+    Every kind comes at least once if there are at least as many ``transactions`` as kinds. The same arguments give
     the same kinds.
     """
     rng = random.Random(seed)  # noqa: S311 - can be repeated, not secret
+    # The more orders, the less often come the kinds that touch many of them; tables too large are not rewritten.
     calm = min(1.0, _MANY_ORDERS / max(orders, 1))
     weights = {kind: weight * (calm if kind in _WIDE else 1) for kind, weight in WEIGHTS.items()}
     rewriting = ("truncate_items", "truncate_orders") if orders > _MAX_REWRITTEN_ORDERS else ()
     kinds = [kind for kind in weights if kind not in rewriting]
     rng.shuffle(kinds)
+    # Each kind comes once, then kinds are drawn until enough of them commit.
     chosen = kinds[:transactions]
     missing = transactions - sum(kind != "rollback" for kind in chosen)
     while missing > 0:
@@ -158,7 +159,7 @@ def run(
     """Run the workload on the order database; the plan's changes are transactions, its workers connections.
 
     ``connect`` opens a connection as a role that may change the base tables. The workload takes longer than planned
-    where the database is too slow, and ends within a second or so once ``stop`` is set. How the transactions collide
+    if the database is too slow, and ends within a second or so once ``stop`` is set. How the transactions collide
     does not depend on the plan's seed. Raises the first error that is no collision.
     """
     with connect() as connection:
@@ -181,7 +182,7 @@ def run(
 
 @dataclass
 class _State:
-    """What a connection knows of the database: some orders, and ids that no other connection will use."""
+    """The knowledge of one connection: some orders, and ids that no other connection will use."""
 
     orders: list[int]
     next_order: int
@@ -210,7 +211,7 @@ def _collided(error: BaseException) -> bool:
 
 
 class _NothingThere(Exception):
-    """The database has no row that this kind of change could be made to."""
+    """The database has no row for this kind of change."""
 
 
 class _OrdersWorker(Worker):
@@ -243,7 +244,7 @@ class _OrdersWorker(Worker):
             self.perform("insert_order")
 
     def _attempt(self, kind: str) -> str:
-        """Run one transaction, and return its kind: where there was nothing to change, it became an insert."""
+        """Run one transaction, and return its kind. If there was nothing to change, it became an insert."""
         try:
             with self._connection.transaction():
                 getattr(self, f"_{kind}")()
@@ -447,7 +448,7 @@ class _OrdersWorker(Worker):
         self._rewrite("orders", "order_details", keep=0.99)
 
     def _rewrite(self, *tables: str, keep: float) -> None:
-        """TRUNCATE tables, of which none but they refer to each other, and refill them with most of their rows."""
+        """TRUNCATE tables that no other table refers to, and refill them with most of their rows."""
         names = [sql.Identifier("northwind", table) for table in tables]
         every = sql.SQL(", ").join(names)
         self._execute(sql.SQL("SET LOCAL lock_timeout = {}").format(_TABLE_WAIT))

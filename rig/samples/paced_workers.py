@@ -17,15 +17,15 @@ ATTEMPTS = 60
 
 @dataclass(frozen=True)
 class WorkloadPlan:
-    """A workload: at least ``changes`` changes by ``workers`` workers at once, evenly over ``seconds``.
-
-    Which kinds of change a worker makes, and the random numbers that it uses, depend on ``seed`` alone.
-    """
+    """A workload that is spread evenly over its time."""
 
     seconds: float
     changes: int
+    """At least so many are made."""
     workers: int
+    """They work at once."""
     seed: int
+    """Alone decides the kinds of change that a worker makes, and its random numbers."""
 
     def random_numbers(self, worker: int) -> random.Random:
         """Return a worker's own source of random numbers."""
@@ -34,11 +34,14 @@ class WorkloadPlan:
 
 @dataclass(frozen=True)
 class WorkloadProgress:
-    """How far a workload is: changes made so far, changes wanted, and seconds since its start."""
+    """The progress of a workload."""
 
     changes: int
+    """Made so far."""
     wanted: int
+    """To be made in all."""
     seconds: float
+    """Since the start."""
 
 
 OnProgress = Callable[[WorkloadProgress], None]
@@ -47,19 +50,21 @@ OnProgress = Callable[[WorkloadProgress], None]
 
 @dataclass(frozen=True)
 class Share:
-    """One worker's part of a workload: the kinds of change that it makes, when each is due, and what ends it early.
-
-    ``number`` is the worker's, and ``total`` counts the kinds of all workers. ``started`` is on the monotonic clock.
-    ``stop`` is set from outside, ``failed`` by the first worker that raises.
-    """
+    """One worker's part of a workload."""
 
     plan: WorkloadPlan
     kinds: Sequence[str]
+    """The kinds of change that it makes, in order."""
     number: int
+    """The worker's number."""
     total: int
+    """The number of changes of all workers."""
     started: float
+    """The workload's start, on the monotonic clock."""
     stop: threading.Event
+    """Set from outside."""
     failed: threading.Event
+    """Set by the first worker that raises."""
 
     def await_due(self, at: int) -> bool:
         """Wait until the ``at``-th of the kinds is due; false when the work has to end instead."""
@@ -155,11 +160,12 @@ def run_workers(
     """Let a plan's workers make changes of these ``kinds`` in their order, and return the seconds that it took.
 
     ``make`` makes a worker for its share, and ``made`` returns how many changes all have made.
-    The work takes longer than planned where the workers are too slow, and ends within a second or so once ``stop`` is
+    The work takes longer than planned if the workers are too slow, and ends within a second or so once ``stop`` is
     set. Raises the first error of a worker.
     """
     stop, failed = stop or threading.Event(), threading.Event()
     started = time.monotonic()
+    # Worker n makes every so-many-th kind, beginning with its own.
     team = [
         make(Share(plan, kinds[number :: plan.workers], number, len(kinds), started, stop, failed))
         for number in range(plan.workers)
@@ -167,12 +173,14 @@ def run_workers(
     threads = [threading.Thread(target=worker.run, name=f"workload-{at}") for at, worker in enumerate(team)]
     for thread in threads:
         thread.start()
+    # Wait for all workers, and report the progress meanwhile.
     try:
         while any(thread.is_alive() for thread in threads):
             threads[0].join(TICK_SECONDS) if threads[0].is_alive() else time.sleep(TICK_SECONDS)
             if progress is not None:
                 progress(WorkloadProgress(made(), plan.changes, time.monotonic() - started))
     except BaseException:
+        # Even an interruption of this thread ends the workers before it goes on.
         failed.set()
         raise
     finally:

@@ -100,7 +100,7 @@ class _Given(KinesisStream):
 
 
 class Accounts:
-    """One lake table, the changes streamed to it and the exports that it is asked to load."""
+    """One lake table, the changes streamed to it and the exports that it has requests to load."""
 
     writer: TableWriter
 
@@ -154,7 +154,7 @@ class Accounts:
             "backfill": partial(backfill.work, self.writer, SOURCE),
             "replay": partial(replay.work, self.writer, kept),
         }
-        self._requested = RequestedWork(self.writer, self.requests, kinds, look_seconds=0)
+        self._requested = RequestedWork(self.writer, self.requests, kinds, poll_seconds=0)
 
     def job(self, options: argparse.Namespace, epoch: int = 1) -> Job:
         """A new job of the table for the shipped script."""
@@ -166,7 +166,7 @@ class Accounts:
         return WriterServices(self.s3, Catalog(self._glue, self._database), self.events.append)
 
     def changes(self, stream: KinesisStream) -> StreamedChanges:
-        """What commits a stream's records, as the job does."""
+        """The part of the job that commits a stream's records."""
         return StreamedChanges(self.writer, stream, SOURCE)
 
     def progress(self) -> Progress:
@@ -185,8 +185,7 @@ class Accounts:
         self.writer.commit(batch, "shard", lambda last: last, usual.careful_frame)
 
     def stream(self, *changes: str, since: int | None = None) -> None:
-        """Commit changes as the stream's; ``since`` is when streaming began, where the job notes that with this
-        commit."""
+        """Commit changes of the stream. ``since`` is when streaming began, if the job records that with this commit."""
         decoder = DynamoDecoder(self.contract, self._epoch, SOURCE, MASK_KEY)
         records = [(data, f"{next(self._sequence):056d}", "shard/0") for data in changes]
         rows = spread(self._spark, list(decode_records(iter(records), decoder)), 1)
@@ -206,11 +205,11 @@ class Accounts:
         return export_id
 
     def commit_next(self) -> bool:
-        """Let the job commit the next part of what was asked of it, and say whether there was any."""
+        """Let the job commit the next part of the requested work. Returns whether there was any."""
         return self._requested.commit_next()
 
     def drain(self) -> None:
-        """Let the job do all that was asked of it."""
+        """Let the job do all requested work."""
         while self.commit_next():
             pass
 

@@ -1,8 +1,8 @@
-"""Generated histories of a DynamoDB table: what may happen to its items, the records of its stream and the exports, and
-the rows that must be in the lake at the end.
+"""Generated histories of a DynamoDB table: the changes of its items, the records of its stream and exports, and the
+final rows.
 
-The model knows nothing of decoders, ``_order`` or Hudi. An attribute's value is drawn together with what the lake must
-make of it, and the last image of each item says what must be there.
+The model knows nothing of decoders, ``_order`` or Hudi. An attribute's value is drawn together with the lake's value
+for it. The last image of each item says which row must be in the lake.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ _MINUTE = 60 * 10**6
 
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute as DynamoDB writes it (None where the item has none), and what the lake makes of it: ``typed`` where
-    it ``fits``, else null, and what was there in ``_rest`` at ``path``."""
+    """An attribute's value in DynamoDB, and the lake's value for it."""
 
     raw: Any
+    """The value as DynamoDB writes it; None if the item has none."""
     typed: Any = None
+    """The column's value if the raw one fits."""
     fits: bool = True
+    """If false, the column is null, and the raw value is in ``_rest``."""
     path: str = ""
+    """The path in ``_rest``."""
 
 
 ABSENT = Attribute(None)
@@ -84,12 +87,13 @@ _COLUMN_OF = {"registered": "month", "address": "city"}
 
 @dataclass(frozen=True)
 class Step:
-    """What happens to an item; what is not possible at the time does not happen. ``values`` are the places of new
-    values in ``ATTRIBUTES``, ``micros`` is how long after the step before."""
+    """A change of an item; a change that is impossible at the time does not happen."""
 
     kind: str
     values: Mapping[str, int]
+    """The indexes of new values in ``ATTRIBUTES``, by attribute."""
     micros: int
+    """The time since the step before."""
 
 
 steps = st.builds(
@@ -178,7 +182,7 @@ def _image(id_: str, item: Item) -> dict[str, Any]:
 
 
 def differences(image: Item, row: Mapping[str, Any]) -> list[str]:
-    """What in a row of the lake is not as the item's last image."""
+    """The differences between a row of the lake and the item's last image."""
     rest = json.loads(row["_rest"] or "{}")
     unfit = row["_unfit"] or []
     found = []

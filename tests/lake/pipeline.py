@@ -65,9 +65,10 @@ def account(id_: int, name: str = "Ann", month: str = "2024-01", balance: str = 
 
 
 class Landed(NamedTuple):
-    """A record of the topic; ``value`` is an event, bytes as they are, or None for a tombstone."""
+    """A record of the topic."""
 
     value: Any
+    """An event, bytes as they are, or None for a tombstone."""
     key: bytes | None = None
     headers: tuple[tuple[str, str], ...] = ()
     partition: int = 0
@@ -159,8 +160,8 @@ class Pipeline:
         self._next[partition] = offset
 
     def writer(self, lease: Lease | None = None, **settings: Any) -> LandedChanges:
-        """What a new writer process would hold: all that it knows comes from the lake. It takes the lease from the
-        writer before, unless it is given one."""
+        """A writer as a new process has it: all that it knows comes from the lake. It takes the lease from the writer
+        before, unless a lease is passed in."""
         chosen = WriterSettings(**{"quarantine": f"{self.lake}/_quarantine", "hash_key": lambda: HASH_KEY, **settings})
         landing = Landing(self.s3, self.landing, "headwater.shop.accounts")
         if self._writer is not None:
@@ -195,7 +196,7 @@ class Pipeline:
         return sorted(rows, key=lambda row: (row["id"], row["month"] or ""))
 
     def alive(self) -> list[dict[str, Any]]:
-        """The rows that are not tombstones, as those of the source."""
+        """The rows that are not tombstones, in the form of the source's rows."""
         rows = [row for row in self.stored() if not row["_deleted"]]
         for row in rows:
             first = {"price": Decimal("12.5000"), "note": row["name"]}

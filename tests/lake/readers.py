@@ -90,8 +90,8 @@ def spark_submit(
     reader: bool = False,
     jars: Sequence[Path] = (),
 ) -> str:
-    """What a script prints that a Spark of its own runs: Hudi 0.15.0's where it is to be the ``reader``. ``jars`` come
-    behind the driver's own."""
+    """The output of a script in a Spark of its own. A ``reader`` has Hudi 0.15.0. ``jars`` come behind the driver's
+    own."""
     path = folder / "script.py"
     path.write_text(script)
     environment = _environment()

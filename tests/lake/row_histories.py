@@ -1,5 +1,5 @@
-"""Generated histories of a PostgreSQL table: what may happen to its rows, the events that Debezium makes of it, and the
-rows that must be in the lake at the end.
+"""Generated histories of a PostgreSQL table: the changes of its rows, Debezium's events for them, and the lake's final
+rows.
 
 The model knows nothing of decoders, ``_order`` or Hudi. A value is drawn together with what the lake must make of it,
 and the last image of each row says what must be there.
@@ -41,15 +41,18 @@ columns:
 
 @dataclass(frozen=True)
 class Value:
-    """A value as Debezium writes it, and what the lake makes of it: ``typed`` where it ``fits``, else null, and the raw
-    value in ``_rest``; either where ``fits`` is None, because it depends on the contract of the time. ``rest`` is what
-    else must be in ``_rest``, by its path; ``kept`` is what is kept of a value that does not fit, if not all of it."""
+    """A value in Debezium's event, and the lake's value for it."""
 
     raw: Any
     typed: Any = None
+    """The column's value if the raw one fits."""
     fits: bool | None = True
+    """If false, the column is null, and the raw value is in ``_rest``. None if that depends on the contract of the
+    time."""
     rest: Mapping[str, Any] = field(default_factory=dict)
+    """Other values that must be in ``_rest``, by path."""
     kept: tuple[str, Any] | None = None
+    """The part of an unfit value that is kept; None if all of it is."""
 
 
 def plain(value: Any) -> Value:
@@ -90,12 +93,12 @@ _COLUMN_OF = {"payload": "lines"}
 
 @dataclass(frozen=True)
 class Step:
-    """What happens to one of a history's two rows; what is not possible at the time does not happen. ``values`` are the
-    places of new values in ``VALUES``."""
+    """A change of one of a history's two rows; a change that is impossible at the time does not happen."""
 
     kind: str
     second: bool
     values: Mapping[str, int]
+    """The indexes of new values in ``VALUES``, by column."""
 
 
 steps = st.builds(
@@ -119,9 +122,12 @@ _Transaction = dict[int, list[list[Landed]]]
 
 
 class Source:
-    """The table and its log. ``events`` are the records of its topic since they were last taken; ``epoch`` is that
-    of the source connector. ``logs_all`` of a row before its change; else id and month are the primary key, and logged
-    where they change, and whoever writes a row writes all of it."""
+    """The table and its log.
+
+    ``events`` are the records of its topic since they were last taken; ``epoch`` is the source connector's. If
+    ``logs_all``, the log holds a row before its change in full. Otherwise id and month are the primary key, and the log
+    holds the old key only if it changes. Each write then sets all columns of a row.
+    """
 
     def __init__(self, random: Random) -> None:
         self.epoch = 1
@@ -180,7 +186,7 @@ class Source:
             self._last_commit = self._next_lsn()
 
     def _step(self, number: int, step: Step, pending: bool) -> list[Landed]:
-        """The records of a step; ``pending`` where its transaction has changed the history's rows before."""
+        """The records of a step; ``pending`` says whether its transaction has changed the history's rows before."""
         first, second = 2 * number + 2, 2 * number + 3
         id_, other = (second, first) if step.second else (first, second)
         values = {name: VALUES[name][place] for name, place in step.values.items()}
@@ -277,7 +283,7 @@ class Source:
         self._last_commit = None
 
     def read_again(self) -> None:
-        """Read the whole table again beside its changes (headwater resync), which ends what is not there."""
+        """Read the whole table again beside its changes (headwater resync). That ends the rows that are not there."""
         began = self._next_lsn()
         ids = sorted(self.images)
         self._random.shuffle(ids)
@@ -298,7 +304,7 @@ class Source:
 
 
 def differences(image: Row, row: Mapping[str, Any]) -> list[str]:
-    """What in a row of the lake is not as the last image of the source's row."""
+    """The differences between a row of the lake and the last image of the source's row."""
     rest = json.loads(row["_rest"] or "{}")
     unfit = row["_unfit"] or []
     found = []

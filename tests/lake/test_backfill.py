@@ -179,7 +179,10 @@ def test_an_export_that_has_fewer_files_than_are_in_the_table_is_refused(account
     accounts.start()
     status = accounts.load(uri)
     assert status.state == REFUSED
-    assert status.reason == f"{uri}: found 1 data files, expected 2 at least, which are committed"
+    assert status.reason == (
+        f"{uri}: found 1 data files, expected at least 2, because so many are loaded already. Restore the export's "
+        "manifest, or load another export."
+    )
     assert accounts.commits() == commits
 
 

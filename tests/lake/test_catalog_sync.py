@@ -90,7 +90,7 @@ TABLES = {contract.table: contract for contract in read_contracts(EXAMPLE.contra
 def registered(
     spark: SparkSession, endpoint: str, aws_api: AwsApi, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, Any]]:
-    """What Hudi's sync registers for each table, after one row was written to it."""
+    """The catalog entry that Hudi's sync makes for each table, after one row was written to it."""
     for contract in TABLES.values():
         HudiTable(spark, contract, LAKE, 1).insert(one_row(spark, contract), Progress())
     glue = aws_api.client("glue")

@@ -52,7 +52,7 @@ class Source:
     begins: dt.datetime | None = None
 
     def as_of(self, instant: dt.datetime) -> State:
-        """The table at an instant: what had been committed by then, in the order of the log."""
+        """The table at an instant: all that was committed by then, in the order of the log."""
         state: State = {}
         for at, change in self.commits:
             if at <= instant:
@@ -191,7 +191,7 @@ def read_history(pipeline: Pipeline) -> pa.Table:
 
 
 def asked(pipeline: Pipeline, contract: Contract) -> Analyst:
-    """An analyst of what is in the lake now."""
+    """An analyst of the lake's present contents."""
     return Analyst(contract, read_history(pipeline))
 
 
@@ -213,7 +213,7 @@ def assert_as_of(analyst: Analyst, source: Source, begins: dt.datetime) -> None:
 
 
 def instants(source: Source, begins: dt.datetime) -> Iterator[dt.datetime]:
-    """Instants at random, half of them those of changes."""
+    """Instants at random; half of them are instants of changes."""
     times = [at for at, _ in source.commits if at >= begins]
     for _ in range(INSTANTS // 2):
         yield source.random.choice(times)
@@ -268,8 +268,8 @@ def test_the_table_as_of_any_instant_is_as_its_source_was(pipeline: Pipeline, se
 def test_a_history_that_begins_with_a_copy_is_as_its_source_was(
     pipeline: Pipeline, seed: int, is_truncated: bool
 ) -> None:
-    """The slot is made before the copy, so that changes of before it wait for it; and it is lost once, so that another
-    copy, of a raised epoch, tells what happened meanwhile."""
+    """The slot is made before the copy, so the changes before the copy wait for it. It is lost once, and another copy,
+    of a raised epoch, brings what happened meanwhile."""
     contract = with_history(pipeline, keep_days=60)
     copies = Copies(pipeline, pipeline.contract.table)
     source = Source(Random(seed))

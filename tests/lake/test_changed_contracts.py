@@ -173,8 +173,8 @@ def compactions(pipeline: Pipeline) -> list[str]:
 
 
 def forget_last_instant(pipeline: Pipeline) -> str:
-    """Leave the table as a kill leaves it that comes just before the last commit is complete: the commit is not on the
-    timeline, and the markers of its files are there, by which Hudi takes them back. Returns the action."""
+    """Leave the table as a kill just before the end of the last commit does. The commit is not on the timeline, but the
+    markers of its files are there, by which Hudi takes them back. Returns the action."""
     last = [key for key in timeline(pipeline) if key.endswith("commit")][-1]
     stored = json.loads(pipeline.s3.get_object(Bucket=BUCKET, Key=last)["Body"].read())
     folder, _, name = last.rpartition("/")

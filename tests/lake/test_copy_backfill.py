@@ -171,7 +171,7 @@ def test_a_row_that_does_not_fit_is_kept_as_a_change_would_be_and_its_record_is_
 
 
 def test_of_two_rows_with_one_key_in_a_copy_one_is_kept(pipeline: Pipeline, copies: Copies) -> None:
-    """Where the source lets them be."""
+    """A source without a unique key lets them be."""
     status = copies.load(copies.make([account(1), account(1)], [account(1)], is_unique=False))
     assert status.state == DONE
     assert len(pipeline.stored()) == 1

@@ -1,5 +1,5 @@
-"""Deleting a table's past: a search that unpacks and decodes every object and every older version finds what rows are
-now, and nothing of what they were."""
+"""Deleting a table's past: a search unpacks and decodes every object and every older version. It finds the present
+rows, and none of their past values."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_step_that_fails_refuses_the_request_and_the_table_goes_on(
         )
         of_table, _ = expire(lake)
     assert of_table.state == REFUSED
-    assert of_table.reason.startswith("OSError: no right. Not all is deleted: mend what is wrong")
+    assert of_table.reason.startswith("OSError: no right. Not all is deleted: correct the cause")
     lake.land(event("c", 30, after=account(3)))
     assert [answer.state for answer in expire(lake)] == [DONE, DONE]
     assert (3, "Ann") in lake.alive()

@@ -63,7 +63,7 @@ Writer = TypeVar("Writer")
 
 
 class Killed(Exception):
-    """The writer's death, where it is the writer that notices."""
+    """The writer's death, raised in the writer itself."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -109,7 +109,7 @@ def drawn(strategy: SearchStrategy[Value], count: int, seed: int) -> list[Value]
 
 
 class Writers(Generic[Writer]):
-    """One writer after another, each until it dies; ``start`` makes one from what is in the lake."""
+    """One writer after another, each until it dies; ``start`` makes one from the lake's present state."""
 
     def __init__(self, random: Random, cut: S3Cut, start: Callable[[], Writer]) -> None:
         self.deaths = 0
@@ -182,7 +182,7 @@ def settings(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Topic:
-    """What becomes of the records of a topic on their way: repeated, in another order, cut into objects."""
+    """A topic whose records are repeated, put in another order, and cut into objects on their way."""
 
     def __init__(self, random: Random, pipeline: Pipeline) -> None:
         self._random = random
@@ -309,8 +309,11 @@ def test_rows_equal_their_source(
 def rows_as_in(
     lake: Pipeline | Accounts, images: Mapping[Key, Image], differences: Callable[[Image, Mapping[str, Any]], list[str]]
 ) -> list[dict[str, Any]]:
-    """All rows of the table, after a look that none was put aside but deletes which nobody can tell from defective
-    ones and what was repeated after a purge, and that those alive are as the source's last images."""
+    """All rows of the table. Checks that the living rows are as the source's last images.
+
+    Quarantine may only hold deletes that nobody can tell from defective records, and records that were repeated after a
+    purge.
+    """
     aside = Quarantine(lake.s3, f"{lake.lake}/_quarantine", "accounts")
     reasons = {entry.reason for object_ in aside.listed() for entry in aside.read(object_.name) or []}
     usual = ("a delete in a partitioned table whose", "_order: found")
@@ -343,8 +346,8 @@ def commit_all(changes: LandedChanges) -> None:
 
 
 def keep_up(writer: TableWriter) -> None:
-    """Delete all replaced files, and purge all tombstones: what is on its way now can be no older, but for what is
-    repeated."""
+    """Delete all replaced files, and purge all tombstones: apart from repeated changes, changes on their way are no
+    older."""
     ReplacedFiles(writer.services.s3, writer.table).delete(dt.datetime.now(dt.UTC))
     purge = Purge(writer, dt.timedelta(0))
     while purge.do_next():
@@ -370,7 +373,7 @@ def alter(source: row_histories.Source, pipeline: Pipeline, turn: str) -> None:
 
 
 class Job:
-    """The job of one table: what reaches it from the stream, and the exports that it is asked to load meanwhile."""
+    """The job of one table: the changes from its stream, and the requests to load exports meanwhile."""
 
     def __init__(self, random: Random, accounts: Accounts, writers: Writers[Accounts]) -> None:
         self._random = random
@@ -387,7 +390,7 @@ class Job:
         self._exports.append(self._accounts.ask(self._accounts.export(source.now, *files)))
 
     def stream(self, changes: Sequence[item_histories.Change]) -> None:
-        """Hand on these changes and some that came before, in batches, and between them what was asked for."""
+        """Hand on these changes and some earlier ones, in batches, and do requested work between them."""
         self._came += changes
         again = self._random.sample(self._came, self._random.randint(0, len(self._came) // 4))
         for batch in pieces(self._random, disordered(self._random, [*changes, *again])):

@@ -1,7 +1,7 @@
 """The change history of a DynamoDB table gives the table as of any instant, as its items were then.
 
-What the shipped job makes of stream and exports is held against a replay of the source's own log, which knows nothing
-of decoders, orders or Hudi.
+The rows that the shipped job makes of stream and exports are compared with a replay of the source's own log. The replay
+knows nothing of decoders, orders or Hudi.
 """
 
 from __future__ import annotations
@@ -88,23 +88,21 @@ class Logged(NamedTuple):
 
 @dataclass
 class Source:
-    """A DynamoDB table: what happens to its items, the records of it, and what it held at each instant.
-
-    ``unit`` is the precision of its records' times in microseconds. Where it ``ties``, several changes of an item have
-    one time.
-    """
+    """A DynamoDB table: the changes of its items, their records, and its contents at each instant."""
 
     random: Random
     now: int
     unit: int = 1
+    """The precision of its records' times in microseconds."""
     ties: bool = False
+    """Whether several changes of an item may have the same time."""
     items: dict[str, Item] = field(default_factory=dict)
     log: list[Logged] = field(default_factory=list)
     records: list[tuple[str, str]] = field(default_factory=list)
     """Of each record the id of its item and its text, in the order of the log."""
 
     def as_of(self, instant: dt.datetime) -> State:
-        """The table at an instant: what had happened by then, in the order of the log."""
+        """The table at an instant: all changes until then, in the order of the log."""
         return next(self.as_of_each([instant]))
 
     def as_of_each(self, instants: Sequence[dt.datetime]) -> Iterator[State]:
@@ -220,7 +218,7 @@ class Lake:
 
     @contextmanager
     def history_work(self) -> Iterator[TableWork]:
-        """What a new job does for the history, to be done part by part."""
+        """The work of a new job for the history, to be done part by part."""
         with self._job() as (job, options):
             yield entry.table_work(StreamedSource(), job, self.tables[1], options)
             job.writers[self.tables[1].table].close()
@@ -300,7 +298,7 @@ def streaming_since(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> int:
 def kept(
     spark: SparkSession, aws_api: AwsApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streaming_since: int
 ) -> Callable[..., Lake]:
-    """What makes the lake table and its history."""
+    """The work that makes the lake table and its history."""
 
     def make(keep_days: int = 60) -> Lake:
         lake = Lake(spark, aws_api, keep_days)
@@ -318,7 +316,7 @@ def state_of(rows: list[dict[str, Any]]) -> State:
 
 
 def instants(source: Source, begins: dt.datetime) -> list[dt.datetime]:
-    """Instants at random, sorted, half of them those of changes."""
+    """Instants at random, sorted; half of them are instants of changes."""
     times = [instant_of(logged.at) for logged in source.log if instant_of(logged.at) >= begins]
     span = (max(times) - begins) // dt.timedelta(milliseconds=1)
     between = [begins + dt.timedelta(milliseconds=source.random.randint(0, span)) for _ in range(INSTANTS // 2)]
@@ -343,7 +341,7 @@ def assert_as_of(analyst: Analyst, source: Source, begins: dt.datetime) -> None:
 
 
 def assert_versions(analyst: Analyst, source: Source) -> None:
-    """Versions of an item follow each other without a gap, but where the source had no item, and without an overlap."""
+    """Check that versions of an item do not overlap, and leave a gap only while the source had no item."""
     found = analyst.connection.execute(
         f"SELECT id, month, name, valid_from, valid_to, _op FROM {DATABASE}.accounts_versions ORDER BY id, valid_from"
     ).fetchall()
@@ -609,7 +607,7 @@ def test_what_is_older_than_an_expired_delete_does_not_come_back(
 
 
 class Scanned:
-    """DynamoDB's client of a table that changes while it is read: its first item comes, then something happens, then
+    """DynamoDB's client of a table that changes while it is read. Its first item comes, then something happens, then
     the others come."""
 
     def __init__(self, source: Source, happens: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ def accounts(spark: SparkSession, endpoint: str, aws_api: AwsApi) -> Accounts:
 
 def write_as_before(patch: pytest.MonkeyPatch) -> None:
     """Let the writer be as it was before orders had versions: its commits carry none, and the orders of DynamoDB's
-    changes are those of version 1."""
+    changes have version 1."""
 
     def to_json(progress: Progress) -> str:
         return json.dumps({name: value for name, value in asdict(progress).items() if name != "order_version"})

@@ -46,7 +46,7 @@ def relational(
     await_backfill: bool = False,
     **settings: Any,
 ) -> Callable[[], bool]:
-    """What a new EMR step does for the table."""
+    """The work of a new EMR step for the table."""
     options = step_options(pipeline, tombstone_days, landing_days, file_version_hours, await_backfill=await_backfill)
     return step_work(pipeline.job(options, **settings), pipeline.contract)
 
@@ -73,18 +73,18 @@ def step_options(
 
 
 def step_work(job: Job, contract: Contract) -> Callable[[], bool]:
-    """What an EMR step does for one of its job's tables."""
+    """The work of an EMR step for one of its job's tables."""
     return entry.table_work(LandedSource(), job, contract, job.options).commit_next
 
 
 def key_value(accounts: Accounts, epoch: int = 1, tombstone_days: float | None = None) -> TableWork:
-    """What a new Glue job does for the table."""
+    """The work of a new Glue job for the table."""
     options = key_value_options(accounts, tombstone_days)
     return stream_work(accounts.job(options, epoch), accounts, options)
 
 
 def stream_work(job: Job, accounts: Accounts, options: argparse.Namespace) -> TableWork:
-    """What a Glue job does for its table."""
+    """The work of a Glue job for its table."""
     return entry.table_work(StreamedSource(), job, accounts.contract, options)
 
 

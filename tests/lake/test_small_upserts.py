@@ -1,5 +1,5 @@
-"""Small batches are committed by the driver (``SmallUpserts``): the same rows at the same places as by Hudi's upsert,
-and nothing of a commit that a crash ended."""
+"""Small batches are committed by the driver (``SmallUpserts``): it puts the same rows at the same locations as Hudi's
+upsert. Nothing stays of a commit that a crash ended."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Watched(HudiTable):
 
 @pytest.fixture
 def few(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each batch that was small enough, whether the driver committed it."""
+    """Whether the driver committed each batch that was small enough."""
     found: list[bool] = []
     make = pipeline.table
 
@@ -176,7 +176,7 @@ def test_rows_lie_where_hudis_upsert_puts_them(spark: SparkSession, endpoint: st
 
 
 def headers(spark: SparkSession, folder: Path) -> set[str]:
-    """What the blocks of the log files below a folder have in their headers."""
+    """The headers of the blocks of the log files below a folder."""
     jvm: Any = spark._jvm
     hudi = jvm.org.apache.hudi
     configuration: Any = spark._jsc.hadoopConfiguration()
@@ -673,7 +673,7 @@ def begun(pipeline: Pipeline, **settings: Any) -> LandedChanges:
 
 
 def updates(pipeline: Pipeline, changes: LandedChanges, first: int = 20) -> Callable[[], str]:
-    """What commits another name of the first account each time, and returns it."""
+    """A function that commits another name of the first account each time, and returns it."""
     numbers = itertools.count(first)
 
     def commit() -> str:
@@ -757,7 +757,7 @@ def test_a_long_backlog_is_committed_by_spark_in_one_go(
 
 
 def with_backlog(pipeline: Pipeline, objects: int, monkeypatch: pytest.MonkeyPatch) -> LandedChanges:
-    """A writer of a table of one row, and so many objects of a row each, of which four go into a batch."""
+    """A writer of a table of one row, and so many objects of a row each. A batch takes four of them."""
     monkeypatch.setattr(landed_changes, "_AHEAD_BYTES", 0)
     pipeline.land(event("c", 10, after=account(0)))
     pipeline.drain()

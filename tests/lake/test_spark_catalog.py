@@ -128,7 +128,7 @@ def written(at: dt.datetime | None) -> str | None:
 
 
 def ask_spark(contracts: list[Contract], lake: str, endpoint: str, folder: Path) -> dict[str, list[list[object]]]:
-    """What Spark answers to the queries."""
+    """Spark's answers to the queries."""
     entries = [table_input(table, f"{lake}/{table.table}") for table in lake_tables(contracts)]
     for contract in contracts:
         views = (published_view(contract, DATABASE), *history_views(contract, DATABASE))

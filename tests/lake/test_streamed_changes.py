@@ -51,7 +51,7 @@ class Shards:
         self.changes = self.accounts.changes(KinesisStream(self.kinesis, ARN))
 
     def commit(self, *changes: str) -> bool:
-        """Let changes come, and commit what has come."""
+        """Let changes come, and commit all that have come."""
         self.kinesis.put("shard-0", *changes)
         return self.changes.commit_next()
 
@@ -253,7 +253,7 @@ def test_executors_go_on_while_the_stream_brings_much(backlogged: Backlogged, mo
 def test_a_batch_of_executors_is_read_and_decoded_once(
     spark: SparkSession, backlogged: Backlogged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is counted, quarantined and written is the same then, even if reading again would give something else."""
+    """The counts, the quarantined records and the written rows agree, even if a second read would give others."""
     read = spark.sparkContext.accumulator(0)
 
     class Counted(ReadRanges):

@@ -1,8 +1,8 @@
 """Tables and landing objects of release 0.1.0, which that release wrote, are carried on by this one.
 
 ``release_0_1_0/`` holds the objects of its landing and lake buckets after a run of its local pipelines over a small
-table of each source, and what the sources had at the end: ``rows.json`` and the keys in ``items.json``. The last
-changes of the relational table had landed and were not written yet. ``dev.yaml`` is the environment that it shipped."""
+table of each source. ``rows.json`` and the keys in ``items.json`` are the sources' contents at the end. The last
+changes of the relational table had landed and were not written yet."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ OF_KEYS = ("id", "number", "raw", "amount", "count", "since", "big", "wide")
 
 
 class Records:
-    """Records as DynamoDB writes them, of which a share is odd."""
+    """Records as DynamoDB writes them; the share ``odd`` of them is unusual."""
 
     def __init__(self, seed: int, odd: float) -> None:
         self._rng = Random(seed)  # can be repeated, not secret

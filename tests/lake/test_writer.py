@@ -183,7 +183,7 @@ def test_a_writer_that_has_lost_its_table_makes_it_ready_for_no_other_contract(p
 def test_nothing_of_a_commit_that_fails_is_written_once_its_error_is_told(
     pipeline: Pipeline, write: Callable[..., Any]
 ) -> None:
-    """A task has failed at once, and the other one does not heed that it is told to end."""
+    """One task fails at once, and the other one does not end when Spark cancels it."""
     spark = pipeline.spark
     told = F.when(F.col("id") == 0, F.raise_error(F.lit("broken"))).otherwise(
         F.expr("reflect('java.lang.Thread', 'sleep', 3000L)")

@@ -5,8 +5,8 @@
 
 python -m tests.local.strangers
 
-It reads ``_Plan`` as JSON from standard input and writes what it has got. Where the tests do not run as root, it has
-this user's rights, and only what is asked through sockets is tried.
+It reads ``_Plan`` as JSON from standard input and writes what it has got. If the tests do not run as root, it has
+this user's rights, and only tries to reach the run through sockets.
 """
 
 from __future__ import annotations
@@ -107,8 +107,7 @@ class _Plan:
 
 @dataclass
 class Tried:
-    """What an intruder has got from a door: the protocols that it has recognized, what it should not have got, and all
-    answers."""
+    """What an intruder got from a door: the recognized protocols, the forbidden finds, and all answers."""
 
     kinds: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -117,17 +116,19 @@ class Tried:
 
 @dataclass(frozen=True)
 class Run:
-    """What is attacked: the process of ``pid`` with its descendants, and its ``folders``.
-
-    ``secrets`` and ``rows`` are by what they are; ``key_id`` and ``names`` those of ``_Plan``.
-    """
+    """The run to attack."""
 
     pid: int
+    """Its process, which is attacked with its descendants."""
     folders: Sequence[Path]
     secrets: Mapping[str, str]
+    """By description."""
     rows: Mapping[str, str] = field(default_factory=dict)
+    """By description."""
     key_id: str = "headwaterlocal"
+    """As in ``_Plan``."""
     names: Sequence[str] = ()
+    """As in ``_Plan``."""
 
 
 def attack(run: Run, spoken: set[str] | None = None) -> list[str]:
@@ -174,7 +175,7 @@ def doors(pid: int) -> list[Door]:
 
 
 def part(program: str) -> str:
-    """The name of the part whose program it is; the end of its command line where it is none."""
+    """The name of the part whose program it is; the end of its command line if it is no part."""
     found = next((name for name in PARTS if re.search(name, program)), None)
     return found.replace("\\", "") if found else f"…{program[-120:]}"
 
@@ -224,7 +225,7 @@ def _intrude(plan: _Plan) -> dict[str, Any]:
 
 
 def is_another_user() -> bool:
-    """Whether the intruder is another user: else only what is asked through sockets is tried."""
+    """Whether the intruder is another user; otherwise it only tries to reach the run through sockets."""
     return os.geteuid() == 0
 
 
@@ -259,7 +260,7 @@ def _entered(folders: Iterable[str]) -> Iterator[str]:
 
 
 def _told(plan: _Plan) -> Iterator[tuple[str, str]]:
-    """The markers that others can read, each with a place where it is."""
+    """The markers that others can read, each with a place that holds it."""
     places = [Path(f"/proc/{name}/{what}") for name in os.listdir("/proc") if name.isdigit() for what in _OF_PROCESSES]
     for path in [*places, *(path for folder in plan.open_folders for path in _files(Path(folder)))]:
         try:
@@ -325,7 +326,7 @@ def _greets_with_tls(port: int) -> bool:
 
 
 class _Line:
-    """How a port is asked, with or without TLS; every answer is kept in ``tried``."""
+    """Sends requests to a port, with or without TLS, and keeps every answer in ``tried``."""
 
     def __init__(self, port: int, tried: Tried, encrypted: bool = False) -> None:
         self.port = port
@@ -350,8 +351,8 @@ class _Line:
     def exchange(
         self, *messages: bytes, enough: Callable[[bytes], bool] = lambda answer: False, alpn: Sequence[str] = ()
     ) -> bytes:
-        """Send messages over one connection, each once the one before is answered, and return what came for the last
-        one: until the other end closes, is silent, or has said ``enough``."""
+        """Send messages over one connection, each once the one before is answered. Returns the answer to the last one:
+        until the other end closes, is silent, or has said ``enough``."""
         answer = b""
         try:
             with self.connect(alpn) as connection:
@@ -386,7 +387,7 @@ def _whole_http(answer: bytes) -> bool:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A request over HTTP. Headers of a script are added where it is asked from a page."""
+    """A request over HTTP. If a page sends it, headers of a script are added."""
 
     method: str
     path: str

@@ -31,13 +31,13 @@ FROM_SNS = {
 
 @pytest.fixture
 def measured() -> list[Measured]:
-    """What the services of AWS measure at the next minute's end."""
+    """The measurements of AWS's services at the next minute's end."""
     return []
 
 
 @pytest.fixture
 def alarms(account: LocalAccount, measured: list[Measured]) -> Alarms:
-    return Alarms(account.surroundings, [lambda: measured])
+    return Alarms(account.context, [lambda: measured])
 
 
 class Minutes:
@@ -265,7 +265,7 @@ def test_a_part_that_cannot_be_measured_keeps_no_other_alarm_from_ringing(
     def fails() -> list[Measured]:
         raise RuntimeError("no answer")
 
-    alarms = Alarms(account.surroundings, [fails, lambda: [Measured("Tests", "Measured", {}, 11)]])
+    alarms = Alarms(account.context, [fails, lambda: [Measured("Tests", "Measured", {}, 11)]])
     alarms.put(alarm("measured", MetricName="Measured"))
     alarms.put(alarm("gone", MetricName="Measured"))
     account.client("cloudwatch").delete_alarms(AlarmNames=["gone"])
@@ -301,7 +301,7 @@ def test_dynamodb_tells_of_its_destination_as_long_as_that_is_enabled(
     account: LocalAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Carrying:
-        """In the place of a table's relay."""
+        """Takes the place of a table's relay."""
 
         running = True
 

@@ -54,8 +54,8 @@ def source(postgres: PostgresqlServer, database: str) -> Iterator[psycopg.Connec
 
 
 def contract_of(key: dict[str, str | tuple[str, str]], **columns: str | tuple[str, str]) -> Contract:
-    """A contract of the table ``things``, of whose columns some are its key; types are one text where lake and source
-    call them alike."""
+    """A contract of the table ``things``; some columns are its key. A type is one text if lake and source have the same
+    name for it."""
     named = {
         name: types if isinstance(types, tuple) else (types, "integer" if types == "int" else "text")
         for name, types in {**key, **columns}.items()

@@ -1,5 +1,5 @@
-"""What a source may do to its capture, from a real PostgreSQL through Debezium, Kafka and the sink to landing objects,
-with the configuration that ships. Landed records are decoded as the writer does; no Spark runs."""
+"""What a source may do to its capture: a real PostgreSQL, Debezium, Kafka and the sink, with the shipped configuration.
+Landed records are decoded as the writer does; no Spark runs."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ from tests.background import going_on
 from tests.history_analyst import Analyst
 from tests.kafka_groups import delete_before
 from tests.lake_folders import lake_folder
+from tests.lake_format import GATE, collected, reviewed
 
 MIB = 1 << 20
 ENDS = ("last_in_data_collection", "incremental")
@@ -98,13 +99,13 @@ class Capture:
         self._decoded: dict[str, list[dict[str, Any]]] = {}
 
     def known(self, table: str) -> int:
-        """Wait until all that the source has committed so far has landed, and return how many events of a table there
-        are: what comes behind them was committed later."""
+        """Wait until all of the source's commits so far have landed. Returns how many events of a table there are:
+        later ones were committed later."""
         self.await_all_landed()
         return len(self.landed(table))
 
     def landed(self, table: str) -> list[dict[str, Any]]:
-        """Debezium's events of a table that are in S3, in order, without the ends of what was read."""
+        """Debezium's events of a table that are in S3, in order, without the records that end a reading."""
         return [event for event in self._events(table) if not _is_end(event)]
 
     def contents(self, table: str) -> list[bytes]:
@@ -116,7 +117,7 @@ class Capture:
         return [base64.b64decode(part) for part in contents if part]
 
     def ends(self, table: str) -> list[dict[str, Any]]:
-        """The ends of what was read of a table."""
+        """The records that end a reading of a table."""
         return [event for event in self._events(table) if _is_end(event)]
 
     def await_ends(self, table: str, count: int) -> None:
@@ -140,7 +141,7 @@ class Capture:
         return position
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """What the writer makes of all that has landed, row by row."""
+        """The writer's rows for all landed records."""
         contract = self._tables[table]
         lines = (("topic/0", line) for line in self._lines(table))
         names = [name for name, _ in columns_tagged(contract)]
@@ -173,13 +174,14 @@ class Capture:
             assert alive == titles
             raise
 
-    def _topic(self, table: str) -> str:
+    def topic(self, table: str) -> str:
+        """A table's topic."""
         return connectors.topic(self._tables[table])
 
     def _keys(self, table: str) -> list[str]:
-        """The keys of a table's landing objects, all of which have been read, in the order of their records."""
+        """The keys of a table's landing objects, in the order of their records. All objects have been read."""
         s3 = self.pipeline.aws.client("s3")
-        prefix = f"landing/{self._topic(table)}/"
+        prefix = f"landing/{self.topic(table)}/"
         listed = s3.list_objects_v2(Bucket=LANDING_BUCKET, Prefix=prefix).get("Contents", [])
         keys = [entry["Key"] for entry in listed]
         for key in keys:
@@ -218,7 +220,7 @@ class Capture:
 
         def all_landed() -> bool:
             self.pipeline.check()
-            return all(self._next_offset(table) >= ends.get(f"{self._topic(table)}/0", 0) for table in self._tables)
+            return all(self._next_offset(table) >= ends.get(f"{self.topic(table)}/0", 0) for table in self._tables)
 
         wait_until("all that was captured to be in the landing bucket", all_landed, poll=0.2)
         return ends
@@ -234,7 +236,7 @@ class Capture:
         return int(json.loads(lines[-1])["offset"]) + 1 if lines else 0
 
     def decode(self, table: str, event: dict[str, Any]) -> Decoded:
-        """What the writer makes of an event. Raises BadRecord where it quarantines it."""
+        """The writer's rows for an event. Raises BadRecord if it quarantines it."""
         return PostgresDecoder(self._tables[table]).decode(json.dumps(event).encode(), "topic/0/0")
 
 
@@ -276,6 +278,13 @@ def whole(capture: Capture) -> Iterator[None]:
 def owner(capture: Capture) -> Iterator[psycopg.Connection]:
     with capture.pipeline.postgres.connect(DATABASE) as connection:
         yield connection
+
+
+def test_what_the_sink_lands_has_the_reviewed_form(capture: Capture, owner: psycopg.Connection) -> None:
+    owner.execute("UPDATE shop.documents SET title = title")
+    capture.await_all_landed()
+    s3, topic = capture.pipeline.aws.client("s3"), capture.topic("documents")
+    assert collected(s3, LANDING_BUCKET, f"landing/{topic}") == reviewed("landing"), GATE
 
 
 def test_messages_in_the_log_do_not_stop_capture(capture: Capture) -> None:
@@ -546,7 +555,7 @@ def test_records_of_sixteen_megabytes_arrive_and_larger_ones_are_refused_by_name
 def test_a_history_shows_the_table_as_of_any_instant_as_its_source_was(
     capture: Capture, owner: psycopg.Connection
 ) -> None:
-    """What real transactions did, two of which are open at a time, at a thousand instants between their commits."""
+    """Real transactions, two of them open at a time, give the table at a thousand instants between their commits."""
     visits = next(contract for contract in capture.pipeline.contracts if contract.table == "visits")
     contract = replace(visits, history=History(keep_days=1))
     history = change_history(contract)
@@ -624,8 +633,8 @@ def visit(rng: Random, id_: int) -> str:
 
 
 class Interruption:
-    """A source connector that is killed in the middle of a transaction: it has sent the records before the first one
-    that is larger than 20 KB, and that one could not be sent."""
+    """A source connector that is killed in the middle of a transaction. It has sent the records before the first one
+    that is larger than 20 KB, and could not send that one."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
@@ -814,7 +823,7 @@ def test_a_table_that_is_added_arrives_with_its_rows_while_the_others_go_on(
 
 
 def awaiting(owner: psycopg.Connection) -> list[str]:
-    """The published tables whose rows have not been asked for."""
+    """The published tables whose rows nobody has requested yet."""
     return [name for (name,) in owner.execute("SELECT name FROM capture.published WHERE awaits_rows").fetchall()]
 
 

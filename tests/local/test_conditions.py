@@ -1,5 +1,5 @@
-"""Conditions of ``headwater resync --where`` on the PostgreSQL of a table that masks and excludes columns: the command
-takes those on columns that it shows, and PostgreSQL refuses to be asked about any other."""
+"""Conditions of ``headwater resync --where`` on the PostgreSQL of a table that masks and excludes columns. The command
+takes conditions on columns that it shows, and PostgreSQL refuses conditions on any other."""
 
 from __future__ import annotations
 
@@ -218,18 +218,18 @@ class Shop:
         return CliRunner().invoke(app, [*command, *at, "--folder", str(folder.root)])
 
     def takes(self, where: str) -> str:
-        """What the command says of a condition that it takes."""
+        """The command's output for a condition that it takes."""
         done = self.run("resync", "customers", "--where", where)
         assert done.exit_code == 0, (where, done.output, done.exception)
         return done.stdout
 
     def refuses(self, where: str) -> str:
-        """What the command says of a condition that it refuses."""
+        """The command's output for a condition that it refuses."""
         done = self.run("resync", "customers", "--where", where)
         return str(done.exception) if isinstance(done.exception, UserError) else f"taken: {done.output}"
 
     def filters(self) -> list[str]:
-        """The conditions that the connector is asked by."""
+        """The conditions in the signals to the connector."""
         found = self.owner.execute("SELECT data::json -> 'additional-conditions' -> 0 ->> 'filter' FROM capture.signal")
         return [condition for (condition,) in found.fetchall()]
 

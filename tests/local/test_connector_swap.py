@@ -344,7 +344,7 @@ def delete_the_source(deployment: Deployment) -> None:
 
 
 def create_the_source_without_its_slot(deployment: Deployment) -> None:
-    """A source whose slot was dropped fails rather than skip changes, and can be told to read all."""
+    """A source whose slot was dropped fails rather than skip changes, and can read all when an operator says so."""
     snapshot = deployment.read_by_snapshots()
     assert deployment.publication("Create")
     deployment.run(moved_to("Unseen"))

@@ -362,7 +362,7 @@ def test_constraints_made_immediate_write_at_each_statement(northwind_db: psycop
 
 
 def _race(connect: Connect, pairs: int) -> tuple[int, int]:
-    """Add two items to one order from each of two connections, committing together; returns how many orders are left
+    """Add two items to one order from each of two connections, committing together. Returns how many orders are left
     wrong, and how many commits were refused as a second event of their order."""
     connections = [connect(), connect()]
     gate = threading.Barrier(2)
@@ -763,7 +763,7 @@ def test_the_files_run_once_more_in_a_database_of_the_release_before(northwind_d
 
 
 def _told(connection: psycopg.Connection) -> list[str]:
-    """What another ``create`` says."""
+    """The output of another ``create``."""
     told: list[str] = []
     administration.create(connection, PASSWORDS, read_contracts(EXAMPLE.contracts), FILES, tell=told.append)
     return told
@@ -965,7 +965,7 @@ def test_a_row_that_a_user_may_not_see_is_not_taken_for_absent(northwind_db: psy
     try:
         northwind_db.execute("SET ROLE sees_nothing")
         assert northwind_db.execute("SELECT FROM northwind.visits").fetchall() == []
-        with pytest.raises(UserError, match=r"northwind\.visits cannot be asked for the row: .*row-level security"):
+        with pytest.raises(UserError, match=r"looking for the row in northwind\.visits failed: .*row-level security"):
             absence.absent_until(northwind_db, "northwind.visits", {"id": ("integer", "1")})
         northwind_db.execute("RESET ROLE")
         assert absence.absent_until(northwind_db, "northwind.visits", {"id": ("integer", "1")}) is None

@@ -4,7 +4,9 @@ resource."""
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +20,7 @@ from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 from headwater.cli import app
 from headwater.definitions import database_files, source_database
 from headwater.definitions.source_database import ROLES
+from headwater.errors import UserError
 from headwater.lake_folder import LakeFolder
 from rig.local.postgresql_server import PostgresqlServer
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
@@ -54,6 +57,11 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlSer
 @pytest.fixture
 def server(postgres: PostgresqlServer) -> PostgresqlServer:
     """A server like RDS's, with an empty database."""
+    return emptied(postgres)
+
+
+def emptied(postgres: PostgresqlServer) -> PostgresqlServer:
+    """The server with an empty database."""
     with postgres.connect() as admin:
         admin.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)".encode())
         for role in (*ROLES, OWNER, "rds_replication"):
@@ -91,22 +99,28 @@ def command(server: PostgresqlServer, *arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output + str(done.exception or "")
 
 
-@pytest.fixture(params=["db create", "custom resource"])
+def by_command(server: PostgresqlServer, folder: LakeFolder) -> str:
+    """Run the files by ``headwater db create``."""
+    status, said = command(server, "create", "--folder", str(folder.root))
+    return said if status else ""
+
+
+def by_custom_resource(server: PostgresqlServer, folder: LakeFolder) -> str:
+    """Run the files by the deployment's custom resource."""
+    try:
+        assert step(server, folder) == {"IsComplete": True, "Data": {}}
+    except (ResourceFailed, UserError) as error:
+        return str(error)
+    return ""
+
+
+RUNS = {"db create": by_command, "custom resource": by_custom_resource}
+
+
+@pytest.fixture(params=RUNS)
 def run(request: pytest.FixtureRequest, server: PostgresqlServer) -> Run:
     """Both ways to run the files."""
-
-    def by_command(folder: LakeFolder) -> str:
-        status, said = command(server, "create", "--folder", str(folder.root))
-        return said if status else ""
-
-    def by_custom_resource(folder: LakeFolder) -> str:
-        try:
-            assert step(server, folder) == {"IsComplete": True, "Data": {}}
-        except ResourceFailed as error:
-            return str(error)
-        return ""
-
-    return by_command if request.param == "db create" else by_custom_resource
+    return partial(RUNS[request.param], server)
 
 
 def step(server: PostgresqlServer, folder: LakeFolder) -> Outcome:
@@ -311,6 +325,21 @@ def test_without_files_the_database_has_only_what_capture_needs(server: Postgres
     assert schemas == [("capture",)]
 
 
+def test_files_make_the_tables_that_contracts_then_describe(server: PostgresqlServer, folder: LakeFolder) -> None:
+    (folder.contracts / "people.yaml").unlink()
+    write(folder, _1_tables=TABLES)
+    status, said = command(server, "create", "--folder", str(folder.root))
+    assert status == 0, said
+    # As the command says; "--schema SCHEMA" names the schema.
+    (told,) = re.findall("`headwater (contract infer --schema )SCHEMA (.*)`", said)
+    words = [*told[0].split(), "public", *told[1].split(), "--folder", str(folder.root)]
+    # The log has no key, so that it gets no contract.
+    assert CliRunner().invoke(app, words, env={"HEADWATER_DB_PASSWORD": "owner"}).exit_code == 1
+    assert [path.name for path in folder.contracts.iterdir()] == ["people.yaml"]
+    status, said = command(server, "create", "--folder", str(folder.root))
+    assert (status, "published: public.people," in said, "contract infer" in said) == (0, True, False)
+
+
 def test_a_long_run_takes_several_steps(
     server: PostgresqlServer, folder: LakeFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,3 +430,63 @@ def test_a_drop_takes_what_the_files_made(server: PostgresqlServer, folder: Lake
                 " SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1"
             ).fetchall()
         assert left == [("information_schema",), ("public",)]
+
+
+CHILD = "CREATE TABLE child (id integer REFERENCES people DEFERRABLE INITIALLY DEFERRED);\n"
+TAKEN = {
+    "dollar quotes": (
+        "CREATE FUNCTION two() RETURNS text LANGUAGE sql AS $a$ SELECT '; $$ -- ' /* ; */ $a$;\n"
+        "INSERT INTO log (what) SELECT two();\n"
+    ),
+    "comments": "/* a; /* b; */ -- c */ INSERT INTO log (what) VALUES /* ; */ ('--') -- ;\n; -- end",
+    "atomic": (
+        "CREATE FUNCTION one() RETURNS integer BEGIN ATOMIC SELECT 1; SELECT CASE WHEN true THEN 2 END; END;\n"
+        "INSERT INTO log (what) SELECT one();\n"
+    ),
+    "a block": "DO $$ BEGIN FOR i IN 1..2 LOOP INSERT INTO log (what) VALUES (i); END LOOP; END $$;\n",
+    "rows that nobody reads": "SELECT set_config('a.b', 'c', false), 1;\nSELECT * FROM log;\n",
+}
+REFUSED = {
+    "a block that commits": ("", "DO $$ BEGIN COMMIT; END $$;\n", "line 2: .*invalid transaction termination"),
+    "a failure": (LOGGED.format("b"), "SELECT 1 / 0;\n", "line 3: .*division by zero"),
+    "a failure behind a SET": ("", f"SET search_path = none;\n{LOGGED}", 'line 3: .*relation "log" does not'),
+    "a deferred failure": (CHILD, "INSERT INTO child VALUES (1);\n", "line 3: .*violates foreign key constraint"),
+    "an index beside others": ("", "CREATE INDEX CONCURRENTLY ON log (at);\n", "line 2: found CREATE INDEX CONC"),
+    "a hidden index": ("", "DO $$ BEGIN EXECUTE 'CREATE INDEX CONCURRENTLY ON log (at)'; END $$;\n", "line 2: .*CONC"),
+    "rows of psql": ("", "COPY log FROM STDIN;\n1\ta\n\\.\n", "line 2: found a COPY whose rows psql sends"),
+    "a command of psql": ("", "\\i other.sql\n", r"line 2: found \\i other\.sql, a command of psql"),
+    "a character NUL": ("", "INSERT INTO log (what) VALUES ('\0');\n", "line 2: found the character NUL"),
+    **{
+        f"the SQLSTATE {state}": (
+            "",
+            f"DO $$ BEGIN RAISE 'raised' USING ERRCODE = '{state}'; END $$;\n",
+            "line 2: .*raised",
+        )
+        for state in ("40001", "42501", "42P01", "55000", "55006", "57014")
+    },
+}
+
+
+def test_both_ways_to_run_files_end_alike(postgres: PostgresqlServer, folder: LakeFolder) -> None:
+    ends = []
+    for run in RUNS.values():
+        server = emptied(postgres)
+        shutil.rmtree(folder.database, ignore_errors=True)
+        write(folder, _1_tables=TABLES)
+        for number, (name, text) in enumerate(TAKEN.items(), start=2):
+            write(folder, **{f"_{number}_nasty": LOGGED.format(name) + text})
+        assert run(server, folder) == ""
+        for number, (name, (begins, text, refusal)) in enumerate(REFUSED.items(), start=100):
+            write(folder, **{f"_{number}_nasty": LOGGED.format(name) + begins + text})
+            said = run(server, folder)
+            assert re.search(refusal, said, re.DOTALL), (name, said)
+            # Without the refused statement, the file goes on behind those that ran.
+            write(folder, **{f"_{number}_nasty": LOGGED.format(name) + begins + "SELECT 1;\n"})
+            assert run(server, folder) == ""
+        with owner(server) as connection:
+            records = (
+                "SELECT name, statements_done, checksum, finished_at IS NULL FROM capture.database_files ORDER BY 1"
+            )
+            ends.append((connection.execute(records).fetchall(), logged(server)))
+    assert ends[0] == ends[1]
+    assert {*TAKEN, *REFUSED} <= set(ends[0][1])

@@ -1,5 +1,5 @@
 """The source connector reads the database whose certificate it trusts, under the name that the certificate has, and no
-other. Connector, worker and PostgreSQL's driver are those of AWS."""
+other. Connector, worker and PostgreSQL's driver are the same as on AWS."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def test_a_client_without_tls_is_turned_away(pipeline: Pipeline, monkeypatch: py
 
 CONNECTING: dict[str, Callable[[str, int, str], psycopg.Connection]] = {
     "db": lambda host, port, user: db.connect(host, port, user, DATABASE),
-    "contract, verify, resync, backfill, forget": lambda host, port, user: sources.connect(
+    "contract, verify, resync, backfill, forget": lambda host, port, user: sources.connector(
         "", host, port, DATABASE, user
-    ),
-    "--database-url": lambda host, port, user: sources.connect(
+    )(),
+    "--database-url": lambda host, port, user: sources.connector(
         f"postgresql://{user}@{host}:{port}/{DATABASE}", "", 0, "", ""
-    ),
+    )(),
 }
 
 
@@ -114,9 +114,9 @@ def test_a_connection_string_says_whom_to_trust(
     (tmp_path / "other.pem").write_text(rds_authority.root("eu-central-1"))
     at = f"postgresql://{pipeline.postgres.superuser}@{pipeline.front.host}:{pipeline.front.port}/{DATABASE}"
     url = f"{at}?sslmode=verify-full&sslrootcert={tmp_path}"
-    sources.connect(f"{url}/right.pem", "", 0, "", "").close()
+    sources.connector(f"{url}/right.pem", "", 0, "", "")().close()
     with pytest.raises(UserError, match="certificate verify failed"):
-        sources.connect(f"{url}/other.pem", "", 0, "", "")
+        sources.connector(f"{url}/other.pem", "", 0, "", "")()
 
 
 def connect_as_commands_do(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, how: str = "db") -> psycopg.Connection:

@@ -50,7 +50,7 @@ def said(process: subprocess.Popen[str]) -> Iterator[str]:
 
 
 def left() -> list[str]:
-    """What still runs of the demo."""
+    """The programs of the demo that still run."""
     found = []
     for program in psutil.process_iter(["cmdline", "cwd"]):
         told = f"{program.info['cwd']} {' '.join(program.info['cmdline'] or [])}"

@@ -126,7 +126,7 @@ class Source:
         )
 
     def work(self, seconds: float, changes: int, progress: Callable[[WorkloadProgress], None]) -> int:
-        """Run the workload over 40 items, and return how many changes it made, those of loading included."""
+        """Run the workload over 40 items. Returns how many changes were made, including the loading of the items."""
         loaded = items.load(self.client, self.name, items.generate(self.contract, 40, seed=1))
         factory = partial(self.dynamodb.client, "dynamodb")
         plan = WorkloadPlan(seconds, changes, workers=3, seed=2)

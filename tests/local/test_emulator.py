@@ -13,11 +13,11 @@ from rig.local_aws.emulator_packages import PYTHON, SOURCES
 from tests import programs
 
 WATCHED = """
-class Asked(emulator.Parts):
+class Asked(emulator.OwnHandlers):
     def ask(self, path, question=None):
         raise ValueError(json.dumps([path, question]))
 
-parts = Asked("", "")
+own = Asked("", "")
 def made(logical_id, properties, stack):
     return properties["Name"], {}
 def updated(physical_id, former, properties, stack):
@@ -32,7 +32,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def told(code: str) -> Any:
-    """What the code prints, as JSON, which has to run to its end."""
+    """The JSON that the code prints. It must run to its end."""
     done = run(f"{WATCHED}\ntry:\n    print(json.dumps({code}))\nexcept ValueError as error:\n    print(error)")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -45,8 +45,8 @@ def test_the_ministack_that_is_locked_is_the_one_for_the_hooks() -> None:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ("emulator.VERSION = '0.0.1'", "is not 0.0.1, for which the hooks are"),
-        ("del emulator.s3._get_object_data", "It lacks: ministack.services.s3._get_object_data"),
+        ("emulator.VERSION = '0.0.1'", "expected 0.0.1, for which the hooks are"),
+        ("del emulator.s3._get_object_data", "Missing names: ministack.services.s3._get_object_data"),
     ],
 )
 def test_another_ministack_ends_at_once_and_names_what_is_missing(change: str, word: str) -> None:
@@ -56,9 +56,9 @@ def test_another_ministack_ends_at_once_and_names_what_is_missing(change: str, w
 
 
 def test_a_property_that_a_creation_does_not_look_at_is_asked_about() -> None:
-    create = "parts.watch('A::B', made)('id', {'Name': 'a', 'Colour': 'red'}, 'stack')"
+    create = "own.watch('A::B', made)('id', {'Name': 'a', 'Colour': 'red'}, 'stack')"
     assert told(create) == ["/unread", {"type": "A::B", "names": ["Colour"]}]
-    assert told("parts.watch('A::B', made)('id', {'Name': 'a'}, 'stack')") == ["a", {}]
+    assert told("own.watch('A::B', made)('id', {'Name': 'a'}, 'stack')") == ["a", {}]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_property_that_a_creation_does_not_look_at_is_asked_about() -> None:
 def test_a_property_that_changes_and_that_an_update_does_not_look_at_is_asked_about(
     former: dict[str, str], now: dict[str, str], asked: list[str] | None
 ) -> None:
-    answer = told(f"parts.watch_update('A::B', updated)('a', {former}, {now}, 'stack')")
+    answer = told(f"own.watch_update('A::B', updated)('a', {former}, {now}, 'stack')")
     assert answer == ([now["Name"], {}] if asked is None else ["/unread", {"type": "A::B", "names": asked}])
 
 

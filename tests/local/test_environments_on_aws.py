@@ -1,5 +1,5 @@
-"""The templates of stage and prod, deployed and refused to be destroyed as their operator does it, to a local AWS in
-which no program of the data plane runs."""
+"""An operator deploys the templates of stage and prod to a local AWS without programs of the data plane, and cannot
+destroy them."""
 
 from __future__ import annotations
 

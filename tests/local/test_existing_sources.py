@@ -1,10 +1,11 @@
-"""A deployment beside a PostgreSQL and a DynamoDB table that are there: nothing is made of them, their rows arrive, and
-they are left as they are."""
+"""A deployment beside a PostgreSQL and a DynamoDB table that exist. It makes none of their resources, their rows
+arrive, and they stay as they are."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -76,14 +77,19 @@ def checkout(tmp_path: Path, front: TlsFront) -> Iterator[Checkout]:
     for contract in (checkout.folder / "contracts").iterdir():
         if contract.stem != "accounts":
             contract.unlink()
+    # They are of the orders.
+    shutil.rmtree(checkout.folder / "queries")
     (checkout.folder / "rental.pem").write_text(front.root)
     settings = checkout.folder / "config" / "local.yaml"
     document = yaml.safe_load(settings.read_text())
     for section in (DATABASE.format(port=front.port, secret=SECRET), KEY_VALUE):
         document |= yaml.safe_load(section)
     settings.write_text(yaml.safe_dump(document))
-    account = Running.start(checkout.account)
     try:
+        # As docs/how-to/local-aws.md says.
+        succeeded(checkout.run_headwater("deploy", "--env", "local", "--stack", "lake"))
+        account = Running.find(checkout.account)
+        assert account is not None
         login = json.dumps({"username": "headwater_cdc", "password": PASSWORD})
         account.client("secretsmanager").create_secret(Name=SECRET, SecretString=login)
         make_accounts(account.client)

@@ -1,5 +1,5 @@
 """An operator with a broken part: `headwater status` names it and its runbook, alarms ring, and all is well once it is
-mended: by what the page says, or by letting go on what hangs and putting back a password and a landing object."""
+mended. The operator does what the page says, or lets a stopped part go on, or restores a password or landing object."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SILENT_SECONDS = 1080
 
 
 def state(deployment: Deployment) -> dict[str, Any]:
-    """What status says."""
+    """The output of status."""
     done = deployment.checkout.run_headwater("status", "--env", "local", "--json", **deployment.variables)
     assert done.returncode in (0, 1, 4), done.stdout + done.stderr
     said: dict[str, Any] = json.loads(done.stdout)
@@ -54,7 +54,7 @@ def problems(said: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def present(said: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """The problems that are more than what was late or did not fit in the last minutes."""
+    """The problems without the ones that only say that rows were late or did not fit in the last minutes."""
     return [found for found in problems(said) if not any(text in found[2] for text in OF_LAST_MINUTES)]
 
 
@@ -144,7 +144,7 @@ def rung(deployment: Deployment, fault: Fault, began: float, rang: dict[str, str
 
 
 def errors_of(deployment: Deployment, part: str) -> str:
-    """What `headwater logs` has of a part's errors."""
+    """The errors of a part in `headwater logs`."""
     return succeeded(
         deployment.checkout.run_headwater("logs", part, "--env", "local", "--errors", **deployment.variables)
     )

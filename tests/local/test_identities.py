@@ -1,5 +1,5 @@
-"""What capture makes of replica identities: the application's statements go on working, on the oldest and the newest
-PostgreSQL, whatever its tables are and whatever it alters later."""
+"""Capture and replica identities: the application's statements go on working, on the oldest and the newest PostgreSQL.
+They work with every kind of table, and with tables that the application alters later."""
 
 from __future__ import annotations
 

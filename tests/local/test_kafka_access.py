@@ -68,7 +68,7 @@ def connection(address: str) -> socket.socket:
 
 
 def answer(listener: socket.socket, request: bytes) -> bytes:
-    """What a listener of Kafka answers to a request, behind the request's number; nothing if it closes."""
+    """The answer of a listener of Kafka to a request, without the request's number; empty if it closes."""
     listener.sendall(struct.pack(">i", len(request)) + request)
     try:
         head = listener.recv(4, socket.MSG_WAITALL)
@@ -209,7 +209,7 @@ def test_a_broker_over_its_folder_lets_its_clients_in_again(tmp_path: Path, monk
     assert "StorageTool" not in " ".join(formatted)
     assert access.password not in " ".join(formatted)
     (tmp_path / "kafka" / "password").unlink()
-    with pytest.raises(UserError, match=r"password is missing: .* an earlier release has written that: delete "):
+    with pytest.raises(UserError, match=r"password is missing: .* an earlier release has written the data: delete "):
         Broker(tmp_path / "kafka").start()
 
 

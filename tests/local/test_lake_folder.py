@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from headwater.cli import app
 from headwater.contract.reading import read_contracts
-from headwater.lake_folder import LakeFolder
-from headwater.new_folder import clones
+from headwater.lake_folder import EXAMPLE, FILE, LakeFolder
 from headwater.paths import ROOT
 from rig.local.postgresql_server import PostgresqlServer
 from tests import programs
+from tests.command_line import understood
+from tests.former_releases import SECOND, former_checkout
 
 PATIENCE_SECONDS = 900
+ONE_SCREEN = 24
 CLOSED = "http://127.0.0.1:9"
 """Where no proxy is."""
 
@@ -44,24 +46,23 @@ def test_a_lake_folder_has_a_contract_of_each_table(postgres: PostgresqlServer, 
     assert "rental.note" in done.output
     folder = LakeFolder.find(str(tmp_path / "lake"))
     assert [contract.table for contract in read_contracts(folder.contracts)] == ["film"]
-    assert "./headwater db capture " in (folder.root / "README.md").read_text()
+    given = " ".join(at[:6])
+    for verb in (f"db capture {given} --user {postgres.superuser}", f"replicate {given}"):
+        assert f"  ./headwater {verb} " in done.output
+        assert f"./headwater {verb} " in (folder.root / "README.md").read_text()
+        understood(*verb.split())
 
 
 @pytest.fixture
 def variables(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The variables of a machine that has the tools of the README, and no virtual environment."""
-    own = Path(sys.prefix)
-    path = [
-        each for each in os.environ["PATH"].split(os.pathsep) if not Path(each).resolve().is_relative_to(own.resolve())
-    ]
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    yield {**kept, "PATH": os.pathsep.join(path), "HEADWATER_HOME": str(tmp_path / "cache")}
+    """The variables of a machine that has nothing of Headwater, and the place of its cache."""
+    yield {**programs.without_environment(), "HEADWATER_HOME": str(tmp_path / "cache")}
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
 
 
 @pytest.mark.drill
-def test_a_lake_folder_fetches_checks_and_synthesizes(tmp_path: Path, variables: dict[str, str]) -> None:
-    before, release = git(ROOT, "status", "--porcelain"), clones.release()
+def test_a_lake_folder_fetches_upgrades_and_synthesizes(tmp_path: Path, variables: dict[str, str]) -> None:
+    before = git(ROOT, "status", "--porcelain")
     clone, lake = tmp_path / "clone", tmp_path / "data" / "lake"
     git(tmp_path, "clone", "--quiet", str(ROOT), str(clone))
     git(clone, "checkout", "--quiet", "--detach", git(ROOT, "rev-parse", "HEAD"))
@@ -79,7 +80,30 @@ def test_a_lake_folder_fetches_checks_and_synthesizes(tmp_path: Path, variables:
         return done.stdout
 
     assert run("./headwater", "--version").startswith("headwater ")
+
+    # Another release, and a file of a former one, whose single node is on Spot.
+    former = former_checkout(SECOND, tmp_path / "former") / "config" / "dev.yaml"
+    shutil.copyfile(former, lake / "config" / "dev.yaml")
+    git(clone, "commit", "--quiet", "--allow-empty", "--message", "another release")
+    git(clone, "tag", f"v{version('headwater')}")
+    settings = LakeFolder(lake).settings
+    (lake / FILE).write_text(replace(settings, release=version("headwater")).text())
+    said = run("./headwater", "upgrade")
+    assert "Wrote config/dev.yaml\n" in said
+    assert "dev: reviewed/baselines has none of it" in said
+    assert LakeFolder(lake).settings.commit == git(clone, "rev-parse", "HEAD")
     run("./headwater", "baselines")
+    converted = (lake / "config" / "dev.yaml").read_text()
+    said = run("./headwater", "upgrade")
+    assert "All files have the form of this release" in said
+    assert "dev: no difference" in said
+    shutil.copyfile(EXAMPLE.config / "dev.yaml", lake / "config" / "dev.yaml")
+    said = run("./headwater", "upgrade")
+    assert "emr.market: spot -> on-demand" in said
+    assert said.count("\n") <= ONE_SCREEN
+    assert said.endswith("The whole difference: build/upgrade.txt\n")
+    assert "AWS::EMR::Cluster" in (lake / "build" / "upgrade.txt").read_text()
+    (lake / "config" / "dev.yaml").write_text(converted)
     git(lake.parent, "commit", "--quiet", "--allow-empty", "--message", "before the lake")
     without = git(lake.parent, "rev-parse", "HEAD")
     git(lake.parent, "add", ".")
@@ -112,5 +136,6 @@ def test_a_lake_folder_fetches_checks_and_synthesizes(tmp_path: Path, variables:
 
     # Git sees nothing of what was built, in the lake, in the cache and in the checkout.
     assert git(lake.parent, "status", "--porcelain") == ""
-    assert git(tmp_path / "cache" / (release[1] or release[0]), "status", "--porcelain") == ""
+    for checkout in (tmp_path / "cache").glob("[0-9a-f]*"):
+        assert git(checkout, "status", "--porcelain") == ""
     assert git(ROOT, "status", "--porcelain") == before

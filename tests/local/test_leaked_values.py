@@ -80,7 +80,7 @@ class Leak:
         (self._contracts / "people.yaml").write_text(contract)
 
     def start(self) -> None:
-        """Start all parts, with buckets that keep older versions, as where data is retained."""
+        """Start all parts, with buckets that keep older versions, as in environments that retain data."""
         pipeline = self.pipeline
         pipeline.start_source()
         self.change(
@@ -101,7 +101,7 @@ class Leak:
             owner.execute(statement.encode(), {"iban": IBAN, "password": PASSWORD})
 
     def found(self) -> dict[str, list[Trace]]:
-        """Where the values are, by store: S3 with older versions, and files of Kafka, Connect and Spark."""
+        """The places that hold the values, by store: S3 with older versions, and files of Kafka, Connect and Spark."""
         s3 = self.pipeline.aws.client("s3")
         listed = [trace for bucket in (LAKE_BUCKET, LANDING_BUCKET) for trace in traces(s3, bucket, "", MARKERS)]
         for part in ("kafka", "connect", "spark"):
@@ -150,7 +150,7 @@ class Leak:
         return said
 
     def deploy(self, command: str) -> None:
-        """What a deploy of the closed contract does here: the connector and the writer are given it."""
+        """Do as a deploy of the closed contract does: give it to the connector and the writer."""
         self._write(CLOSED)
         pipeline = self.pipeline
         pipeline.contracts = read_contracts(self._contracts)
@@ -175,7 +175,7 @@ class Leak:
         wait_until("all rows to be written anew", lambda: "0 rows" in self.run(query).splitlines(), poll=1)
 
     def drain(self, command: str) -> None:
-        """Wait for what ``headwater status`` tells where a pipeline is deployed: nothing is left to land or read."""
+        """Wait until nothing is left to land or read, as ``headwater status`` reports it of a deployed pipeline."""
         self.pipeline.drain()
 
     def update_topic(self, command: str) -> None:

@@ -1,5 +1,5 @@
-"""`headwater deploy` and `headwater destroy` of local, as their user lives them: CDK's command line deploys the very
-templates to the local AWS, in which the services are real parts."""
+"""`headwater deploy` and `headwater destroy` of local, as their user runs them: CDK's command line deploys the shipped
+templates to the local AWS. The services there are real programs."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def fill(deployment: Deployment, folder: Path) -> None:
 
 
 def unexpected_refusals(deployment: Deployment) -> list[str]:
-    """What roles were refused beside what a test had taken from them."""
+    """The refused calls of roles, without the rights that a test had taken from them."""
     refused = deployment.refused()
     for line in deployment.expected:
         refused.remove(line)
@@ -252,7 +252,7 @@ def test_verbs_find_all_that_they_need_by_the_environment(deployment: Deployment
 
 
 def verb_of(deployment: Deployment, *arguments: str) -> str:
-    """What a verb prints that is given the environment and no variables."""
+    """The output of a verb that gets the environment, but no variables."""
     done = deployment.checkout.run_headwater(*arguments, "--env", "local")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout

@@ -1,4 +1,4 @@
-"""Who gets into the local AWS: programs that have a key of this run, and neither another user nor a browser's page."""
+"""The local AWS lets in programs that have a key of this run, and neither another user nor a browser's page."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def functions(account: LocalAccount) -> Sent:
 
 def own(account: LocalAccount, asked: Sent, service: str = "lambda") -> Sent:
     """A request of somebody who has the account's own key."""
-    return signed(asked, service, *account.surroundings.credentials.values())
+    return signed(asked, service, *account.context.credentials.values())
 
 
 def zipped(code: str) -> bytes:
@@ -137,7 +137,7 @@ def guessed(function: str) -> tuple[str, str, str]:
 def test_another_user_without_a_key_is_refused_everything(account: LocalAccount, function: str) -> None:
     # So that the function's role has a session that could be guessed.
     account.client("lambda").invoke(FunctionName=FUNCTION)
-    known = account.surroundings.account
+    known = account.context.account
     asked = functions(account)
     invoke = Sent("POST", f"{asked.url}{FUNCTION}/invocations", body="{}")
     presigned = AWSRequest("GET", asked.url)
@@ -224,7 +224,7 @@ def test_a_function_works_with_its_role_and_a_role_not_the_emulator(account: Loc
         assert json.load(client.invoke(FunctionName=FUNCTION)["Payload"]) == 1
     finally:
         client.update_function_code(FunctionName=FUNCTION, ZipFile=zipped(CODE))
-    role = f"arn:aws:iam::{account.surroundings.account}:role/{ROLE}"
+    role = f"arn:aws:iam::{account.context.account}:role/{ROLE}"
     got = account.client("sts").assume_role(
         RoleArn=role, RoleSessionName="lambda.amazonaws.com", ExternalId="function"
     )["Credentials"]
@@ -237,7 +237,7 @@ def test_a_function_works_with_its_role_and_a_role_not_the_emulator(account: Loc
 
 def test_the_answer_of_a_key_that_is_no_more_says_so(account: LocalAccount) -> None:
     """As a shell has it that kept the variables of a former run."""
-    former = {**account.surroundings.credentials, "AWS_SECRET_ACCESS_KEY": "of a former run"}
+    former = {**account.context.credentials, "AWS_SECRET_ACCESS_KEY": "of a former run"}
     for service, ask in (("s3", "list_buckets"), ("cloudformation", "list_stacks"), ("kinesis", "list_streams")):
         client = aws.client(service, account.emulator.endpoint, former)
         with pytest.raises(ClientError, match=r"SignatureDoesNotMatch|InvalidSignatureException"):
@@ -274,8 +274,8 @@ def test_objects_pass_with_any_key_and_query_and_the_store_is_closed(account: Lo
 
 
 def test_what_is_behind_the_emulator_answers_it_alone(account: LocalAccount, function: str) -> None:
-    role = f"arn:aws:iam::{account.surroundings.account}:role/{ROLE}"
-    variables = account.surroundings.environment_of(role, "lambda.amazonaws.com", "resource")
+    role = f"arn:aws:iam::{account.context.account}:role/{ROLE}"
+    variables = account.context.environment_of(role, "lambda.amazonaws.com", "resource")
     address, token = (variables[f"AWS_CONTAINER_{name}"] for name in ("CREDENTIALS_FULL_URI", "AUTHORIZATION_TOKEN"))
     parts = address.removesuffix("/credentials")
     known = requests.get(address, headers={"Authorization": token}, timeout=10).json()
@@ -296,9 +296,9 @@ def test_what_is_behind_the_emulator_answers_it_alone(account: LocalAccount, fun
 def test_no_secret_is_in_a_command_line_or_a_file_that_others_read(account: LocalAccount, function: str) -> None:
     account.client("lambda").invoke(FunctionName=FUNCTION)
     secrets = [
-        account.surroundings.credentials["AWS_SECRET_ACCESS_KEY"],
-        account.surroundings.store_credentials["AWS_SECRET_ACCESS_KEY"],
-        account.surroundings.signature,
+        account.context.credentials["AWS_SECRET_ACCESS_KEY"],
+        account.context.store_credentials["AWS_SECRET_ACCESS_KEY"],
+        account.context.signature,
     ]
     assert min(len(secret) for secret in secrets) >= 32
     commands = [" ".join(program.cmdline()) for program in psutil.Process().children(recursive=True)]
@@ -314,10 +314,10 @@ def test_the_functions_do_not_get_what_opens_the_account(account: LocalAccount, 
     for program in psutil.Process(account.emulator.pid).children(recursive=True):
         environments.append(program.environ())
     assert len(environments) > 0
-    root = account.surroundings.credentials["AWS_SECRET_ACCESS_KEY"]
+    root = account.context.credentials["AWS_SECRET_ACCESS_KEY"]
     for variables in environments:
         assert root not in variables.values()
-        assert [name for name in variables if name.startswith("HEADWATER_PARTS")] == []
+        assert [name for name in variables if name.startswith("HEADWATER_HANDLERS")] == []
 
 
 def test_each_port_that_the_account_opens_is_one_that_is_tried_here(account: LocalAccount) -> None:

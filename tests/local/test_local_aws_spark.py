@@ -13,8 +13,8 @@ import pytest
 
 from headwater.waiting import wait_until
 from rig.local import aws
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.node import Node
-from rig.local_aws.surroundings import Surroundings
 from tests.listening import listening
 
 pytestmark = pytest.mark.drill
@@ -28,9 +28,9 @@ REFUSED = "Failed to connect to master"
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    surroundings = Surroundings("111111111111", aws.REGION, NO_STORE, aws.make_credentials())
+    context = AccountContext("111111111111", aws.REGION, NO_STORE, aws.make_credentials())
     folder = tmp_path_factory.mktemp("node")
-    with Node(folder, surroundings, aws.environment({}), defaults=PLAIN, exported={}, memory_mib=2048) as node:
+    with Node(folder, context, aws.environment({}), defaults=PLAIN, exported={}, memory_mib=2048) as node:
         (folder / "job.py").write_text(JOB)
         yield node
 

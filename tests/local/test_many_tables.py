@@ -1,5 +1,5 @@
-"""Fifty tables in one job: what idle ones cost, and that a large one that its store does not answer holds up none of
-the others."""
+"""Fifty tables in one job: how much idle ones cost. A large one whose store does not answer holds up none of the
+others."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Tables(ABC):
 
     @abstractmethod
     def _put(self, table: str, changes: int) -> int:
-        """Let changes of a table land, and say how many: all of its rows where it has none."""
+        """Let changes of a table land. Returns how many: all of its rows if it has none."""
 
     def land(self, table: str, changes: int) -> None:
         """Let changes of a table land, its rows at first."""
@@ -130,8 +130,9 @@ class Tables(ABC):
         return self.between_batches
 
     def delays(self, since: float, until: float = float("inf")) -> dict[str, list[float]]:
-        """Of each table the seconds from the landing of a batch between those moments to its commit; infinite where
-        there is none yet."""
+        """The seconds from the landing of a batch between those moments to its commit, by table; infinite if there is
+            none
+        yet."""
         ends: dict[str, list[tuple[int, float]]] = defaultdict(list)
         committed: Counter[str] = Counter()
         for commit in self.events.commits():
@@ -247,7 +248,7 @@ def percentile(delays: list[float], share: float) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process and its descendants have computed so far."""
+    """The CPU seconds of a process and its descendants so far."""
     process = psutil.Process(pid)
     times = [member.cpu_times() for member in (process, *process.children(recursive=True))]
     return sum(each.user + each.system for each in times)

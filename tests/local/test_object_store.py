@@ -123,7 +123,7 @@ def refused(answered: bytes) -> bool:
 
 
 def answer_of(port: int, protocol: str, context: ssl.SSLContext | None) -> bytes:
-    """The first bytes that a port answers a request with; none where it closes the connection instead."""
+    """The first bytes that a port answers a request with; none if it closes the connection instead."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
             if context is None:
@@ -166,7 +166,7 @@ def opens(path: Path) -> bool:
 
 
 def as_nobody(call: Callable[[], Any]) -> Any:
-    """What a function returns, as JSON takes it, in a process of the user nobody."""
+    """The result of a function in a process of the user nobody, as JSON takes it."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,9 @@ def checkout(source: str, tmp_path: Path) -> Iterator[Checkout]:
         if contract.source.database != source:
             for file in (copy.folder / "contracts").glob(f"{contract.table}.*"):
                 file.unlink()
+    # As README.md says: the queries are of the orders.
+    if source == DYNAMODB:
+        shutil.rmtree(copy.folder / "queries")
     yield copy
     left = Running.find(copy.account)
     if left is not None:

@@ -49,7 +49,7 @@ def server(tmp_path: Path) -> Iterator[PostgresqlServer]:
 
 @pytest.fixture
 def front(server: PostgresqlServer, tmp_path: Path) -> Iterator[TlsFront]:
-    """That server as it is where TLS alone is taken."""
+    """That server behind a front that takes TLS alone."""
     with TlsFront(tmp_path / "front", server) as front:
         yield front
 
@@ -67,7 +67,7 @@ def commands() -> list[str]:
 
 
 class Reader:
-    """Who follows the page with a server, or with the front of one, whose certificate is verified then."""
+    """A reader who follows the page with a server, or with a TLS front whose certificate is then verified."""
 
     def __init__(self, server: PostgresqlServer, folder: Path, front: TlsFront | None = None) -> None:
         self._folder = folder
@@ -234,7 +234,7 @@ def await_answer(reader: Reader, command: str, query: str, expected: str) -> Non
 
 
 def catalog(owner: psycopg.Connection) -> list[tuple[object, ...]]:
-    """What capture could leave: schemas, relations with their identities and rights, functions, roles, slots."""
+    """All that capture could leave: schemas, relations with their identities and rights, functions, roles, slots."""
     return owner.execute(
         """SELECT 'relation', nspname, relname, relreplident::text, coalesce(relacl, acldefault('r', relowner))::text
         FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -257,7 +257,7 @@ def test_what_cannot_be_taken_or_released_is_refused(server: PostgresqlServer, t
     reader.run(place)
     reader.run(infer, status=1)
     assert "expected none of them; nothing was written" in reader.run(infer, status=2)
-    assert "Run headwater db capture first" in reader.run(replicate, status=2)
+    assert "Run ./headwater db capture first" in reader.run(replicate, status=2)
     with server.connect("rental") as owner:
         owner.execute("CREATE SCHEMA capture; CREATE TABLE capture.cards (id integer)")
         assert "a schema capture of another application" in reader.run(capture, status=2)
@@ -273,8 +273,8 @@ def test_what_cannot_be_taken_or_released_is_refused(server: PostgresqlServer, t
         owner.execute("DROP PUBLICATION others")
         reader.run(capture)
         owner.execute("CREATE FUNCTION capture.refuse_drop() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'")
-        assert "found a database that headwater db create" in reader.run(release, status=2)
-        assert "found a database that headwater db create" in reader.run(capture, status=2)
+        assert "found a database that ./headwater db create" in reader.run(release, status=2)
+        assert "found a database that ./headwater db create" in reader.run(capture, status=2)
         owner.execute("DROP FUNCTION capture.refuse_drop")
         owner.execute("ALTER PUBLICATION headwater DROP TABLE staff")
         assert "staff: found a table outside the publication" in reader.run(replicate, status=2)

@@ -48,7 +48,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
 
 @pytest.fixture(scope="module")
 def then(pipeline: Pipeline, source: Ask) -> tuple[dt.datetime, list[tuple[Any, ...]]]:
-    """An instant, and the customers at it; after it orders and customers change, are added and deleted, and customers
+    """An instant, and the customers at it. After it, orders and customers change, are added and deleted, and customers
     gain a column that no contract names."""
     ((instant,),) = source("SELECT clock_timestamp()")
     customers = source(CUSTOMERS)

@@ -1,5 +1,5 @@
-"""Both pipelines lose their lake, what has landed, and what Kafka and Kinesis kept: one command reads all tables into
-empty buckets."""
+"""Both pipelines lose their lake, their landing objects, and all records in Kafka and Kinesis: one command reads all
+tables into empty buckets."""
 
 from __future__ import annotations
 

@@ -94,9 +94,9 @@ class AuditedBroker(Broker):
 
 
 def asked_of_kafka(log: Path, sink_group: str) -> dict[str, set[Right]]:
-    """What each connector asked of the broker; ``sink_group`` is the sink's consumer group. On AWS each connector has a
-    worker of its own, so both need the rights to a worker's state. The rights to a table's topic are those of the
-    connector that writes or reads it."""
+    """The rights that each connector used at the broker; ``sink_group`` is the sink's consumer group. On AWS each
+    connector has a worker of its own, so both need the rights to a worker's state. The connector that writes or reads a
+    table's topic needs the rights to it."""
     with log.open(errors="replace") as lines:
         # The stream stack creates topics; here this test does, and asks for their configuration with that. Connect asks
         # for the configuration of its own topics too, and goes on without it. Offsets of groups are the broker's own.
@@ -159,12 +159,14 @@ def load_data(folder: Path, owner: psycopg.Connection) -> None:
 
 @dataclass(frozen=True)
 class WholeRun:
-    """What a run of both pipelines showed: the rights that each principal asked for, which programs listened on a
-    socket, and which of these other machines can reach."""
+    """The result of a run of both pipelines."""
 
     rights: dict[str, set[Right]]
+    """The rights that each principal used."""
     listening: list[str]
+    """The programs that listened on a socket."""
     reachable: list[str]
+    """The sockets that other machines can reach."""
 
 
 def write_accounts(key_value: KeyValuePipeline) -> None:
@@ -182,7 +184,7 @@ def any_metrics(recorder: Recorder) -> bool:
 
 
 def of_the_job(requests: list[Request]) -> list[Request]:
-    """The requests of the Glue job's script: all but those of the relay, which stands in for DynamoDB and only puts
+    """The requests of the Glue job's script. The relay's are left out: it stands in for DynamoDB and only puts
     records."""
     return [request for request in requests if "PutRecords" not in request.headers.get("x-amz-target", "")]
 

@@ -1,5 +1,5 @@
 """A role's password is rotated while Debezium captures: it goes on over the connections that it has, and after these
-are cut too. Connector, worker, database and config provider are those of AWS."""
+are cut too. Connector, worker, database and config provider are the same as on AWS."""
 
 from __future__ import annotations
 

@@ -49,9 +49,9 @@ class Writer(ABC):
     """A shipped script over one table, told what changes."""
 
     plain_commit: int
-    """The most requests of a plain commit: two above what was counted."""
+    """The most requests of a plain commit: two above the measured number."""
     idle_minute: int
-    """What is promised of an idle table."""
+    """The most requests of a minute without changes, as promised."""
 
     def __init__(self, api: ApiWithS3Behind[Recorder], folder: Path) -> None:
         self.recorder = api.s3_recorder
@@ -97,7 +97,7 @@ class Writer(ABC):
         return len(self.recorder.requests)
 
     def requests_after(self, sent: int) -> list[Request]:
-        """Those that followed so many."""
+        """The requests that followed the first ``sent`` ones."""
         return self.recorder.requests[sent:]
 
 
@@ -181,7 +181,7 @@ def writer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def kind(request: Request) -> str:
-    """What is paid for, and its caller."""
+    """The kind of request that AWS bills, and its caller."""
     listing = request.method == "GET" and "list-type" in parse_qs(request.query)
     caller = "writer" if "boto3" in request.headers["user-agent"].lower() else "Hudi"
     return f"{'LIST' if listing else request.method} by {caller}"

@@ -1,4 +1,4 @@
-"""What is scanned of a table in DynamoDB Local is an export that the backfill reads."""
+"""A scan of a table in DynamoDB Local writes an export that the backfill reads."""
 
 import datetime as dt
 import gzip

@@ -64,7 +64,7 @@ def rotated(account: LocalAccount, tmp_path: Path) -> Rotated:
         Code={"ZipFile": archive.getvalue()},
     )
     secret = account.client("secretsmanager").create_secret(Name=tmp_path.name, SecretString="{}")["ARN"]
-    rotations = Rotations(account.surroundings)
+    rotations = Rotations(account.context)
     described = {"SecretId": secret, "RotationLambdaARN": function["FunctionArn"], "RotateImmediatelyOnUpdate": False}
     rotations.types()[SCHEDULE].create("schedule", Properties(described))
     return Rotated(account, rotations, tmp_path, secret)
@@ -114,8 +114,8 @@ def test_a_secret_that_nothing_here_rotates_is_not_rotated(rotated: Rotated) -> 
     of_aws = {"SecretId": rotated.secret, "RotationLambdaARN": "arn:aws:lambda:::function:aws", "RotationRules": {}}
     rotated.rotations.types()[SCHEDULE].delete(rotated.secret, Properties({}))
     rotated.rotations.types()[SCHEDULE].create("schedule", Properties(of_aws))
-    with pytest.raises(Exception, match="No function that is here rotates"):
+    with pytest.raises(Exception, match="has no function that rotates"):
         ask(rotated)
     # The account's own API asks the same.
-    with pytest.raises(ClientError, match="No function that is here rotates"):
+    with pytest.raises(ClientError, match="has no function that rotates"):
         rotated.account.client("secretsmanager").rotate_secret(SecretId=rotated.secret)

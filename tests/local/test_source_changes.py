@@ -137,7 +137,7 @@ def compared(pipeline: Pipeline) -> dict[str, TableComparison]:
 
 
 def make(pipeline: Pipeline, load: Load, change: str) -> list[str]:
-    """Make a change under load, and return where the lake then differs."""
+    """Make a change under load, and return the differences of the lake afterwards."""
     with going_on(load.run):
         load.await_more()
         with pipeline.postgres.connect(DATABASE) as owner:

@@ -1,5 +1,5 @@
-"""What tables hold comes into the lake by ``headwater backfill``, from a real PostgreSQL whose source connector reads
-no rows, while changes come through Debezium, Kafka and S3."""
+"""``headwater backfill`` brings a table's rows into the lake, while changes come through Debezium, Kafka and S3. The
+PostgreSQL is real, and its source connector reads no rows."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def backfill(pipeline: Pipeline) -> subprocess.CompletedProcess[str]:
 
 
 class Database:
-    """A database with a table that is captured, and what is read of it."""
+    """A database with a captured table, and the rows that a copy reads of it."""
 
     def __init__(self, server: PostgresqlServer) -> None:
         self._server = server
@@ -166,7 +166,7 @@ class Database:
         return self._server.connect("shop")
 
     def read(self, readers: int = 3, mask_key: bytes | None = None) -> tuple[Moment, list[dict[str, Any]]]:
-        """What is known of the rows, and the rows in the order of their files."""
+        """The moment of the copy, and the rows in the order of their files."""
         files: dict[str, list[dict[str, Any]]] = {}
 
         def store(name: str, body: Any, rows: int) -> None:
@@ -227,7 +227,7 @@ def test_transactions_that_were_open_before_are_waited_for_and_their_rows_are_th
         ended.start()
         _, rows = database.read()
         ended.join()
-    assert database.said[0].startswith("Waiting until the transactions have ended that write now: process ")
+    assert database.said[0].startswith("Waiting for the end of open transactions, which may have written rows already")
     assert 17_000 in {row["id"] for row in rows}
 
 
@@ -268,7 +268,7 @@ def test_a_table_that_has_been_written_anew_is_read_as_it_is_then(database: Data
     ],
 )
 def test_a_table_that_somebody_wants_to_write_anew_is_not_read(database: Database, table: str, statement: str) -> None:
-    """Behind the lock of the command's first connection, and before those of its readers."""
+    """The statement waits behind the lock of the command's first connection, and comes before its readers' locks."""
     with database.connect() as owner:
         owner.execute(f"CREATE TABLE shop.plain AS SELECT id, place FROM shop.visits; {publish('shop.plain')}".encode())
     database.contract = parse_contract(CONTRACT.replace("visits", table), f"{table}.yaml")

@@ -172,7 +172,7 @@ def test_every_value_arrives_exactly_or_is_kept_beside_its_row(pipeline: Pipelin
 
 
 def test_a_copy_shows_rows_as_debeziums_snapshot_does(pipeline: Pipeline) -> None:
-    """In values, and in what is kept beside them; but for how Debezium shifts and counts dates that do not fit."""
+    """The values agree, and so do the kept unfit ones, except for dates that Debezium shifts and counts."""
     (contract,) = pipeline.contracts
     with pipeline.postgres.connect(DATABASE) as owner:
         for name, value in SESSION.items():

@@ -1,5 +1,5 @@
-"""The comparison that never ends, beside a real pipeline under load: what was lost is named and mended,
-and nothing else is named."""
+"""The comparison that never ends, beside a real pipeline under load: it names and mends every lost row, and names
+nothing else."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def pay(pipeline: Pipeline, stop: threading.Event) -> None:
 
 
 def change_other_rows(pipeline: Pipeline, stop: threading.Event) -> None:
-    """Changes of rows that are not those which are lost."""
+    """Change rows, but none that the test makes the lake lose."""
     with pipeline.source() as owner:
         for number in itertools.count():
             if stop.wait(0.02):

@@ -57,7 +57,7 @@ _OTHER = {
 
 
 def changed_environment(settings: Environment) -> Environment:
-    """The environment with every setting changed that can be. Fails where a setting has no other value here."""
+    """The environment with every setting changed that can be. Fails if a setting has no other value here."""
     before = msgspec.json.decode(msgspec.json.encode(settings))
     after = copy.deepcopy(before)
     for_good = (*_IDENTITY, *_FOR_GOOD, *(_FOR_GOOD_IN_AURORA if before["database"]["kind"] == "aurora" else ()))

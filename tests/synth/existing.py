@@ -31,8 +31,8 @@ ACCOUNTS = ExistingTable(contract="accounts", table="Accounts", stream="account-
 
 
 def with_existing(settings: Environment, *tables: ExistingTable, **of_database: Any) -> Environment:
-    """The environment with these tables, or that of the contract ``accounts``, and with the database, of which fields
-    are changed."""
+    """The environment with these tables, or with the table of the contract ``accounts``. ``of_database`` changes fields
+    of its database."""
     return msgspec.structs.replace(
         settings,
         database=msgspec.structs.replace(DATABASE, **of_database),

@@ -24,9 +24,10 @@ from typer.testing import CliRunner
 
 from headwater import cli
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
+from headwater.contract.reading import read_contract, read_contracts
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
-from headwater.lake_folder import EXAMPLE
+from headwater.lake_folder import EXAMPLE, LakeFolder
 from headwater.packaging import artifacts, class_archive, jars, python_archives, shipped, wheels
 from headwater.paths import BUILD, ROOT
 from rig.local import spark
@@ -208,7 +209,7 @@ def test_a_file_without_a_locked_hash_or_a_source_is_named(tmp_path: Path) -> No
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "dockerImages": images}))
     named = [
         sentence.partition(" would be uploaded, but no lock has")[0]
-        for sentence in shipped.unexplained(tmp_path, EXAMPLE.contracts)
+        for sentence in shipped.unexplained(tmp_path, EXAMPLE)
     ]
     assert named == [
         "stack.assets.json: container image 1234",
@@ -224,7 +225,7 @@ def test_files_of_a_stack_that_has_left_the_app_are_not_named(tmp_path: Path) ->
     _assembly(tmp_path, "evil.sh")
     (tmp_path / "stack.assets.json").rename(tmp_path / "gone.assets.json")
     _assembly(tmp_path)
-    assert shipped.unexplained(tmp_path, EXAMPLE.contracts) == []
+    assert shipped.unexplained(tmp_path, EXAMPLE) == []
 
 
 @pytest.mark.usefixtures("known_once")
@@ -237,7 +238,7 @@ def test_an_archive_with_two_files_of_one_name_is_refused(contents: tuple[str, s
             plugin.writestr("NOTICE", notice if content == "known" else content)
     _assembly(tmp_path, "plugin.zip")
     with pytest.raises(UserError, match=r"plugin\.zip: found two files NOTICE, expected one"):
-        shipped.unexplained(tmp_path, EXAMPLE.contracts)
+        shipped.unexplained(tmp_path, EXAMPLE)
 
 
 @pytest.mark.usefixtures("known_once")
@@ -248,7 +249,7 @@ def test_bytes_before_the_first_file_of_a_zip_are_refused(tmp_path: Path) -> Non
     (tmp_path / "plugin.zip").write_bytes(b"evil" + packed.getvalue())
     _assembly(tmp_path, "plugin.zip")
     with pytest.raises(UserError, match=r"plugin\.zip: found 4 bytes before the first file, expected none"):
-        shipped.unexplained(tmp_path, EXAMPLE.contracts)
+        shipped.unexplained(tmp_path, EXAMPLE)
 
 
 @pytest.mark.usefixtures("known_once")
@@ -271,7 +272,7 @@ def test_code_that_cdk_does_not_upload_is_named(
     resource = {"Type": f"AWS::Lambda::{kind}", "Properties": {field: code}}
     (tmp_path / "stack.template.json").write_text(json.dumps({"Resources": {"Evil": resource}}))
     _assembly(tmp_path, "NOTICE", template="stack.template.json")
-    found = shipped.unexplained(tmp_path, EXAMPLE.contracts)
+    found = shipped.unexplained(tmp_path, EXAMPLE)
     assert [sentence.partition(": found the code {")[0] for sentence in found] == (
         [] if explained else ["stack.template.json: Evil"]
     )
@@ -293,10 +294,56 @@ def test_in_a_clone_only_what_git_tracks_is_a_source(
     _assembly(tmp_path, "custom_resources")
     prefix = "stack.assets.json: custom_resources/"
     named = [
-        sentence.partition(" would")[0].removeprefix(prefix)
-        for sentence in shipped.unexplained(tmp_path, EXAMPLE.contracts)
+        sentence.partition(" would")[0].removeprefix(prefix) for sentence in shipped.unexplained(tmp_path, EXAMPLE)
     ]
     assert named == (["ignored.py", "untracked.py"] if clone else [])
+
+
+@pytest.mark.usefixtures("known_once")
+@pytest.mark.parametrize("clone", [True, False])
+def test_sql_that_git_does_not_track_is_named(clone: bool, tmp_path: Path) -> None:
+    folder = lake_folder(tmp_path / "lake")
+    for place, name in (
+        (folder.database, "1_a"),
+        (folder.database, "2_b"),
+        (folder.queries, "a"),
+        (folder.queries, "b"),
+    ):
+        place.mkdir(exist_ok=True)
+        (place / f"{name}.sql").write_text("SELECT 1")
+    if clone:
+        subprocess.run(["git", "init", "--quiet"], cwd=folder.root, check=True)
+        subprocess.run(["git", "add", "database/1_a.sql", "queries/a.sql"], cwd=folder.root, check=True)
+    # An environment with a database of its own lacks these statements.
+    for files, expected in ((["1_a.sql", "2_b.sql"], ["database/2_b.sql", "queries/b.sql"]), ([], ["queries/b.sql"])):
+        (tmp_path / "content.json").write_text(json.dumps({"files": [{"name": name} for name in files]}))
+        _assembly(tmp_path, "content.json", display="Statements")
+        found = shipped.unexplained(tmp_path, folder)
+        assert [sentence.partition(" would be deployed, but git does not track it")[0] for sentence in found] == (
+            expected if clone else []
+        )
+
+
+@pytest.mark.parametrize("clone", [True, False])
+def test_contracts_that_git_does_not_track_are_named_once(clone: bool, tmp_path: Path) -> None:
+    folder = LakeFolder(tmp_path / "lake")
+    contracts = shutil.copytree(EXAMPLE.contracts, folder.contracts)
+    for contract in read_contracts(contracts):
+        # Not the example's, which the checkout's git tracks.
+        path = contracts / f"{contract.table}.yaml"
+        path.write_text(path.read_text().replace(contract.description, "Of my own."))
+        (tmp_path / f"{contract.table}.json").write_text(read_contract(path).to_json())
+    if clone:
+        subprocess.run(["git", "init", "--quiet"], cwd=folder.root, check=True)
+        subprocess.run(["git", "add", "contracts/accounts.yaml"], cwd=folder.root, check=True)
+    _assembly(tmp_path, "accounts.json", "orders.json", "products.json")
+    sentences = shipped.unexplained(tmp_path, folder)
+    assert [sentence.partition(": found")[0] for sentence in sentences] == (
+        ["contracts/orders.yaml, contracts/products.yaml"] if clone else []
+    )
+    for sentence in sentences:
+        subprocess.run(sentence.rpartition(": ")[2].split(), check=True, cwd=folder.root)
+        assert shipped.unexplained(tmp_path, folder) == []
 
 
 def test_a_jar_whose_line_the_lock_has_lost_is_named(
@@ -305,7 +352,7 @@ def test_a_jar_whose_line_the_lock_has_lost_is_named(
     lock = tmp_path / "jars.lock"
     lock.write_text(re.sub(r".*/httpclient-.*\n", "", jars.LOCK.read_text()))
     monkeypatch.setattr(jars, "locked", functools.partial(jars.locked, lock=lock))
-    (sentence,) = shipped.unexplained(deployed.assembly, EXAMPLE.contracts)
+    (sentence,) = shipped.unexplained(deployed.assembly, EXAMPLE)
     assert "headwater-connect/httpclient-4.5.13.jar would be uploaded" in sentence
 
 
@@ -346,10 +393,12 @@ def test_no_plugin_with_an_altered_jar_is_zipped(tmp_path: Path) -> None:
     assert [zipped for zipped in zips if zipped.exists()] == []
 
 
-def _assembly(folder: Path, *names: str, template: str = "") -> None:
-    """Make a folder one that CDK synthesized, of a stack with this template that uploads these files."""
+def _assembly(folder: Path, *names: str, template: str = "", display: str = "") -> None:
+    """Make a folder one that CDK synthesized. Its stack has this template, uploads these files, and calls each by the
+    name ``display``."""
     files = {
         name: {
+            **({"displayName": display} if display else {}),
             "source": {"path": name},
             "destinations": {"here": {"bucketName": "assets-${AWS::AccountId}", "objectKey": name}},
         }
@@ -386,7 +435,7 @@ def _python_files(archive: tarfile.TarFile) -> dict[str, str]:
 
 
 def _jars() -> list[Path]:
-    """What is on the local writers' class path besides what Spark and the place bring."""
+    """The jars on the local writers' class path, without the ones of Spark and of the machine's place."""
     brought = {path.name for path in class_archive.class_path()}
     return [path for path in spark.driver_jars() if path.name not in brought]
 

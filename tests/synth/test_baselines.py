@@ -122,7 +122,7 @@ def test_a_change_that_would_lose_data_is_refused(
 
 
 def _hold(folder: Path, templates: dict[str, dict[str, Any]], fields: dict[str, Any], update: bool) -> None:
-    """Fail where templates or the environment's fields differ from the folder's baselines; with ``update``, write the
+    """Fail if templates or the environment's fields differ from the folder's baselines; with ``update``, write the
     baselines first."""
     if update:
         baselines.write(folder, templates, fields)
@@ -135,7 +135,7 @@ def _hold(folder: Path, templates: dict[str, dict[str, Any]], fields: dict[str, 
 
 
 def _refuse_losses(name: str, templates: dict[str, dict[str, Any]], specification: Specification) -> None:
-    """Fail where the templates lose a resource of the environment's baselines without an agreement."""
+    """Fail if the templates lose a resource of the environment's baselines without an agreement."""
     losses = replacements.losses(name, baselines.read(EXAMPLE.baselines / name), templates, specification)
     refused = replacements.unacknowledged(losses, replacements.read_acknowledged(EXAMPLE.acknowledged))
     if refused:

@@ -1,4 +1,4 @@
-"""QuickSight, where an environment asks for it."""
+"""QuickSight, if an environment has a section ``bi``."""
 
 import dataclasses
 import re

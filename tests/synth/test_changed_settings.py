@@ -56,7 +56,7 @@ def collisions(before: Deployment, after: Deployment) -> list[str]:
 
 
 def _causes(was: Resource, becomes: Resource, replaced: Mapping[str, object]) -> Iterator[str]:
-    """The create-only properties that change, or that refer to what is replaced."""
+    """The create-only properties that change, or that refer to a replaced resource."""
     for path in _create_only(was.type):
         values = _value(was.properties, path), _value(becomes.properties, path)
         refers = set(_PLACEHOLDER.findall(str(values[1])))
@@ -65,7 +65,7 @@ def _causes(was: Resource, becomes: Resource, replaced: Mapping[str, object]) ->
 
 
 def _fixed_name(was: Resource, becomes: Resource) -> str | None:
-    """The resource's name where it is a text that stays."""
+    """The resource's name, if it is a text that stays."""
     schema = _schema(was.type)
     read_only = {path.removeprefix("/properties/") for path in schema.get("readOnlyProperties", [])}
     identifiers = [schema.get("primaryIdentifier", []), *schema.get("additionalIdentifiers", [])]

@@ -1,5 +1,5 @@
-"""A database and DynamoDB tables that are there already: nothing is made in their place, and no more is let through or
-granted than the pipelines need of them."""
+"""A database and DynamoDB tables that exist already: the templates make none in their place. Flows and rights are as
+narrow as the pipelines allow."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The key of masks, and who may read it: there where a contract masks by hmac, and nowhere else."""
+"""The key of masks and the right to read it exist if a contract masks by hmac, and only then."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def masked(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]) -> Masked:
-    """prod, where the contracts of a kind of database mask something."""
+    """The environment prod, with contracts of one kind of database that mask something."""
 
     def of(database: str, how: str | None) -> Synthesized:
         masks = (Mask(("hidden",), how),)

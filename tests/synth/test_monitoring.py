@@ -66,7 +66,7 @@ def read_by(alarm: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def rules(synthesized: "Synthesized") -> dict[str, dict[str, Any]]:
-    """What the rules that notify look for, by the type of event."""
+    """The patterns of the notifying rules, by the type of event."""
     properties = [
         resource["Properties"] for resource in synthesized.resources("AWS::Events::Rule", "monitoring").values()
     ]

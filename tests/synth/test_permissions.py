@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PRINCIPALS = rights.read_principals()
 WHO_LANDS = ("sink connector", "emr writer")
-"""The writer rewrites landing objects without what is forgotten."""
+"""The writer rewrites landing objects without the forgotten rows."""
 
 
 def missing(synthesized: "Synthesized", changed: Templates) -> list[str]:

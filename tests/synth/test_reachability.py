@@ -110,7 +110,7 @@ def no_default_route(changed: Templates) -> None:
 
 
 def place_of_the_source(changed: Templates) -> dict[str, Any]:
-    """Where the source connector says its subnets and groups."""
+    """The path to the subnets and groups of the source connector."""
     properties = resource(changed, "Custom::HeadwaterConnector", "SourceConnector")["Properties"]
     vpc: dict[str, Any] = properties["Connector"]["kafkaCluster"]["apacheKafkaCluster"]["vpc"]
     return vpc

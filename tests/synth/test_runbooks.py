@@ -1,4 +1,5 @@
-"""Each alarm leads to a page that says what it means, how to look, how to mend it and how to know that it is mended."""
+"""Each alarm leads to a page with its meaning, the search for its cause, the way to mend it, and the sign that it
+worked."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def test_each_alarm_names_its_page_and_the_index_the_topic_of_each(all_parts: Sy
     index: dict[str, tuple[str, str]] = {}
     for line in (RUNBOOKS / "README.md").read_text().splitlines():
         if line.startswith("| `") and ("| urgent |" in line or "| notice |" in line):
-            names, topic, _, page = (cell.strip() for cell in line.strip("|").split("|"))
+            names, topic, page = (cell.strip() for cell in line.strip("|").split("|"))
             linked = re.search(r"\((\S+\.md)\)", page)
             assert linked is not None
             index |= dict.fromkeys(re.findall(r"`([^`]+)`", names), (topic, linked.group(1)))
@@ -151,7 +152,7 @@ def test_a_page_names_the_log_group_and_a_filter_of_what_is_written_there(page: 
 
 
 def needed(pattern: str) -> list[str]:
-    """What has to stand in the code of who writes a log, for a filter to find something there."""
+    """The texts that a program's code must hold, so that a filter finds something in the program's log."""
     if not pattern.startswith("{"):
         return re.findall(r'"([^"]+)"', pattern)
     kinds = re.findall(r'\$\.event = "(\w+)"', pattern)
@@ -165,7 +166,7 @@ def sources(place: str) -> str:
 
 
 def log_groups(synthesized: Synthesized) -> set[str]:
-    """The names of the log groups; in those of Glue, ROLE stands for the name of the job's role."""
+    """The names of the log groups. In the names of Glue's groups, ROLE stands for the name of the job's role."""
     found = set()
     for group in synthesized.resources("AWS::Logs::LogGroup").values():
         name = group["Properties"].get("LogGroupName")

@@ -579,7 +579,7 @@ def _group(reference: str) -> str:
 
 
 def _resources(synthesized: "Synthesized") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every resource with its place, and with an empty mapping of properties where the template has none."""
+    """Every resource with its place. Its properties are an empty mapping if the template has none."""
     for part in synthesized.parts():
         for name, resource in synthesized.template(part)["Resources"].items():
             yield f"{part}/{name}", {"Properties": {}, **resource}
@@ -644,7 +644,7 @@ def _text(value: Any) -> str:
 
 
 def _size(document: dict[str, Any]) -> int:
-    """The characters of a policy's document, where each reference is a long ARN."""
+    """The characters of a policy's document, if each reference is a long ARN."""
     statements = [
         {**each, "Resource": [re.sub(r"{.*}", "x" * 80, _text(arn)) for arn in _list(each["Resource"])]}
         for each in document["Statement"]

@@ -544,7 +544,7 @@ def test_an_absent_asset_is_named(
             (build / relative).parent.mkdir(parents=True, exist_ok=True)
             (build / relative).write_bytes(path.read_bytes())
     settings = read_environment("dev", EXAMPLE.config)
-    with pytest.raises(UserError, match=rf"{re.escape(missing)}: found no file.*make assets"):
+    with pytest.raises(UserError, match=rf"{re.escape(missing)}: found no file.*headwater dev assets"):
         application.build(new_app(), settings, contracts, example_content(contracts), Assets(ROOT, build, assets.lake))
 
 

@@ -8,8 +8,9 @@ from tests.synth.deployed import Templates
 
 
 def refusals(before: Templates, after: Templates) -> list[str]:
-    """The updates that CloudFormation refuses when the stacks of ``before`` become those of ``after``, in the order of
-    ``after``; a stack that ``after`` does not have is deleted at the end, last first.
+    """The updates that CloudFormation refuses when the stacks of ``before`` become the stacks of ``after``.
+
+    They come in the order of ``after``. A stack that ``after`` lacks is deleted at the end, last first.
 
     An export cannot go or change while a stack imports it, and an import has to find its export.
     """

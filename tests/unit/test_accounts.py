@@ -26,7 +26,7 @@ def test_without_the_rig_local_is_refused_and_aws_is_not(monkeypatch: pytest.Mon
         return ()
 
     monkeypatch.setattr(accounts, "entry_points", none)
-    with pytest.raises(UserError, match=r"^local: found no package .* expected the package `rig`: run `make setup`"):
+    with pytest.raises(UserError, match=r"^local: found no package .* expected the package `rig`: run `.*tools/setup`"):
         accounts.of(read_environment("local", EXAMPLE.config), EXAMPLE)
     assert asked == [{"group": "headwater.accounts", "name": "local"}]
     assert accounts.of(read_environment("dev", EXAMPLE.config), EXAMPLE).approval == "broadening"

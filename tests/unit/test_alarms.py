@@ -82,5 +82,5 @@ def test_a_rule_that_nothing_here_follows_is_refused(other: dict[str, Any], word
 
 @pytest.mark.parametrize("expression", ["AVG([a])", "MAX([a]) + 1", 'SELECT AVG(a) FROM "b"'])
 def test_an_expression_that_nothing_here_evaluates_is_refused(expression: str) -> None:
-    with pytest.raises(UserError, match="nothing here evaluates"):
+    with pytest.raises(UserError, match="the local AWS does not evaluate"):
         rule_of(Properties({**OF_MATH, "Metrics": [{"Id": "told", "Expression": expression, "Period": 60}]}))

@@ -3,11 +3,12 @@
 import base64
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from headwater.cli import app
 from headwater.errors import UserError
@@ -168,3 +169,37 @@ def _assembly(folder: Path, digest: str) -> None:
         (folder / f"{name}.json").write_text(json.dumps(template))
         (folder / f"{name}.assets.json").write_text(json.dumps({"files": {digest: {"displayName": f"{name}/Jar"}}}))
     (folder / "manifest.json").write_text(json.dumps({"artifacts": artifacts}))
+
+
+COMPARISONS = {
+    "cost": ["cost", "--baselines"],
+    "diff": ["dev", "review", "diff", "--before"],
+    "gate": ["dev", "review", "gate", "--before"],
+}
+
+
+def compare(command: list[str], given: Path, lake: Path) -> Result:
+    """Compare a small baseline of dev, in a lake folder, with the folder ``given``."""
+    folder = lake_folder(lake)
+    baselines.write(folder.baselines / "dev", {"lake": {"Resources": {"A": {"Type": "T", "Properties": {}}}}}, {})
+    return CliRunner().invoke(app, [*command, str(given), "--env", "dev", "--folder", str(folder.root)])
+
+
+@pytest.mark.parametrize("command", COMPARISONS.values(), ids=COMPARISONS)
+@pytest.mark.parametrize("wrong", ["absent", "reviewed", "reviewed/baselines/dev"])
+def test_a_folder_without_baselines_is_not_compared(command: list[str], wrong: str, tmp_path: Path) -> None:
+    done = compare(command, tmp_path / wrong, tmp_path)
+    assert isinstance(done.exception, UserError)
+    assert f"{command[-1]}: found {tmp_path / wrong}, expected a folder of baselines" in str(done.exception)
+
+
+@pytest.mark.parametrize("command", COMPARISONS.values(), ids=COMPARISONS)
+@pytest.mark.parametrize("kept", [(), ("stage",)])
+def test_an_environment_without_baselines_is_new(command: list[str], kept: tuple[str, ...], tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    before.mkdir()
+    for name in kept:
+        baselines.write(before / name, {"lake": {"Resources": {}}}, {})
+    done = compare(command, before, tmp_path / "now")
+    assert done.exit_code == 0
+    assert re.search("Stack lake is new|all .* 0.00|no stateful resource is lost", done.output)

@@ -1,4 +1,4 @@
-"""What both decoders share: where a row stands, its record key, and what a record without a row becomes."""
+"""The common part of both decoders: a row's location, its record key, and the handling of a record without a row."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_an_unknown_verb_is_refused_with_a_close_one(tmp_path: Path) -> None:
 
 
 def without_the_rig(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command where the rig's entry points lead nowhere."""
+    """Run the command without the rig's entry points."""
     program = (
         f"import sys; sys.modules['rig'] = None; sys.argv = ['headwater', *{arguments}]\n"
         "from headwater import cli; cli.main()"

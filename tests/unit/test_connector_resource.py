@@ -46,7 +46,7 @@ DEFINITION: dict[str, Any] = {
 
 
 class MskConnect:
-    """MSK Connect with at most one connector per name. What it is asked to do happens when ``settle`` is called."""
+    """MSK Connect with at most one connector per name. A requested operation happens when ``settle`` is called."""
 
     def __init__(self) -> None:
         self.connectors: dict[str, dict[str, Any]] = {}
@@ -130,7 +130,7 @@ class MskConnect:
         return {**_without_change(operation), "errorInfo": {"code": "InvalidInput.Config", "message": "no such option"}}
 
     def settle(self) -> None:
-        """Let what is under way end, well or badly."""
+        """Let all operations that are under way end, well or badly."""
         for arn, described in list(self.connectors.items()):
             state = described["connectorState"]
             if state == "CREATING":
@@ -248,7 +248,7 @@ class World:
 
     @property
     def left(self) -> str | None:
-        """What is recorded of a slot that stays."""
+        """The record of a slot that stays."""
         return self.parameters.values.get(SLOT_LEFT)
 
     def step(self, event: Event, seconds: float = 30) -> Outcome:

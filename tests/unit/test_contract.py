@@ -490,3 +490,15 @@ def test_a_history_takes_names_of_its_own(tmp_path: Path) -> None:
     write("orders", "orders", "history: {keep_days: 0}")
     with pytest.raises(UserError, match=r"history\.keep_days"):
         read_contracts(tmp_path)
+
+
+@pytest.mark.parametrize("table", ["order_items", "o_rders", "orders_versions"])
+def test_names_that_differ_in_underscores_alone_are_refused(table: str, tmp_path: Path) -> None:
+    text = (EXAMPLE.contracts / "customers.yaml").read_text()
+    for name in (table, table.replace("_", "")):
+        changed = text.replace("table: customers\n", f"table: {name}\n")
+        (tmp_path / f"{name}.yaml").write_text(changed.replace("northwind.customers", f"northwind.{name}"))
+    with pytest.raises(
+        UserError, match=rf"named {table}\w* and {table.replace('_', '')}\w*, expected names that differ"
+    ):
+        read_contracts(tmp_path)

@@ -1,6 +1,7 @@
 """``headwater contract`` on files alone."""
 
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,24 +63,27 @@ def test_a_table_that_two_contracts_describe_is_invalid(tmp_path: Path) -> None:
 
 
 class Asked:
-    """Sources that note how they are asked, and fit."""
+    """Sources that record the queries and fit."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.where_refused = ""
         self.tables: tuple[object, ...] = ()
         self.streams: object = None
         patch.chdir(lake_folder(folder / "lake", config=folder).root)
-        patch.setattr(sources, "connect", self._connect)
+        patch.setattr(sources, "connector", self._connector)
         patch.setattr(sources, "dynamodb_client", lambda endpoint, region, session: region)
         patch.setattr(sources, "kinesis_client", lambda endpoint, region, session: region)
-        patch.setattr(source_checks, "findings", lambda *asked: [])
+        self.found: list[Finding] = []
+        patch.setattr(source_checks, "findings", lambda *asked: self.found)
         patch.setattr(contract, "unread_slot", lambda query: None)
         patch.setattr(dynamodb_checks, "findings", self._tables)
         patch.setattr(kinesis_checks, "findings", self._streams)
 
-    def _connect(self, *asked: object, of: EnvironmentDatabase, where_refused: str) -> nullcontext[None]:
+    def _connector(
+        self, *asked: object, of: EnvironmentDatabase, where_refused: str
+    ) -> Callable[[], nullcontext[None]]:
         self.where_refused = where_refused
-        return nullcontext()
+        return nullcontext
 
     def _tables(self, contracts: object, *asked: object) -> list[Finding]:
         self.tables = asked
@@ -120,11 +124,20 @@ def test_a_user_that_the_server_refuses_is_told_why(told: str, more: str, monkey
     monkeypatch.setattr(psycopg, "connect", refuse)
     monkeypatch.setenv("HEADWATER_DB_PASSWORD", "wrong")
     with pytest.raises(UserError) as raised:
-        sources.connect("", "rental.example.com", 5433, "rental", "headwater_cdc", where_refused="Capture first.")
+        sources.connector("", "rental.example.com", 5433, "rental", "headwater_cdc", where_refused="Capture first.")()
     assert str(raised.value) == (
         "Cannot connect to the database rental of PostgreSQL at rental.example.com:5433 as headwater_cdc: "
         f"{told}. Check these and HEADWATER_DB_PASSWORD.{more}"
     )
+
+
+def test_what_many_tables_lack_is_said_once(asked: Asked) -> None:
+    asked.found = [Finding(name, name, "unprepared", "DEFAULT", "FULL", "run it") for name in ("film", "actor")]
+    asked.found += [Finding("film", "film.note", "unfit", "DEFAULT", "FULL", "run it")]
+    result = run("check", "--env", "dev", "--live")
+    assert "film, actor" in result.stdout
+    assert result.stdout.count("FULL") == 2
+    assert "problems: 3" in result.stdout
 
 
 def test_existing_tables_and_streams_are_found_by_their_environment(asked: Asked) -> None:
@@ -153,9 +166,12 @@ def test_a_new_table_gets_a_contract_and_the_others_keep_their_edits(
     columns = [["id", "integer", "", ""]]
     rows = [(name, 1, True, None, "d", ["id"], True, columns) for name in ("film", "staff")]
     answers = SimpleNamespace(execute=lambda _: SimpleNamespace(fetchall=lambda: rows))
-    monkeypatch.setattr(sources, "connect", lambda *_: nullcontext(answers))
+    monkeypatch.setattr(sources, "connector", lambda *_: lambda: nullcontext(answers))
     infer = ("infer", "--schema", "public", "--folder", str(lake_folder(tmp_path / "lake", tmp_path).root))
-    assert run(*infer, "--table", "film").exit_code == 0
+    told = run(*infer, "--table", "film")
+    assert told.exit_code == 0
+    # The whole path of the folder would not fit into a terminal.
+    assert " contracts/film.yaml " in told.stdout
     (tmp_path / "film.yaml").write_text("edited")
     with pytest.raises(UserError, match="found a contract, expected none: name the tables that lack one by --table"):
         run(*infer)

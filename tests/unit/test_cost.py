@@ -269,7 +269,7 @@ def test_the_command_prints_the_line_that_a_missing_price_needs(assembly: Path, 
     out = run("--env", "dev")
     assert re.search(r"lake:Large .* hours .* 730\.00 .* hour .* unknown .* unknown", out)
     assert "Without a price, and so not in the total:\n  p4d.24xlarge, for lake:Large\n" in out
-    printed = re.search(r"^Add a line .* below `prices:` in (\S+), .*\n(  p4d.*\n)", out, re.MULTILINE)
+    printed = re.search(r"^Add a line .* below `prices:` in (\S+) there, .*\n(  p4d.*\n)", out, re.MULTILINE)
     assert printed is not None
     shipped = (ROOT / printed[1]).read_text()
     filled = printed[2].replace("price: …", "price: 32.5").replace("…", "aws.amazon.com/").replace("YYYY-MM", "2026-11")

@@ -34,6 +34,7 @@ def test_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
         ("2_a", "-- nothing", r"2_a\.sql: found no statement, expected one at least"),
         ("2_a", "SET a.b = 1;", r"2_a\.sql: found no statement, expected one at least"),
         ("2_a", b"SELECT 1;\nSELECT '\xe9'", r"2_a\.sql, line 2: found bytes that are no UTF-8"),
+        ("2_a", "SELECT 1;\nSELECT '\0'", r"2_a\.sql, line 2: found the character NUL, expected none"),
         ("2_a", "\n\\i other.sql", r"2_a\.sql, line 2: found .*i other\.sql, a command of psql, expected statements"),
         ("2_a", "COPY t FROM stdin;\n1\n\\.\n", r"2_a\.sql, line 1: found a COPY whose rows psql sends, .* --inserts"),
         ("2_a", "BEGIN;\nSELECT 1;\nCOMMIT;", r"2_a\.sql, line 1: found BEGIN, expected no BEGIN, COMMIT"),
@@ -44,9 +45,21 @@ def test_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
             r"line 1: found CREATE .*expected no CONCURRENTLY",
         ),
         ("2_a", "REINDEX TABLE CONCURRENTLY t", r"line 1: found REINDEX .*expected no CONCURRENTLY"),
-        ("2_a", "VACUUM t", r"line 1: found VACUUM t, expected what runs in a transaction: run it by hand"),
-        ("2_a", "CREATE TEMP TABLE t (a int)", r"line 1: found CREATE TEMP .*expected nothing that a later statement"),
-        ("2_a", "SET LOCAL a.b = 1; SELECT 1", r"line 1: found SET LOCAL .*expected nothing that a later statement"),
+        (
+            "2_a",
+            "VACUUM t",
+            r"line 1: found VACUUM t, expected a statement that may run in a transaction: run this one by hand",
+        ),
+        (
+            "2_a",
+            "CREATE TEMP TABLE t (a int)",
+            r"line 1: found CREATE TEMP .*expected nothing that ends with its session",
+        ),
+        (
+            "2_a",
+            "SET LOCAL a.b = 1; SELECT 1",
+            r"line 1: found SET LOCAL .*expected nothing that ends with its session",
+        ),
         ("2_a", f"SELECT '{'x' * 65_536}'", r"line 1: found 65,545 bytes, expected 65,536 bytes at most"),
     ],
 )
@@ -73,7 +86,7 @@ def test_what_cannot_run_is_refused_with_file_and_line(
     ],
 )
 def test_what_is_temporary_is_refused_wherever_it_says_so(tmp_path: Path, statement: str) -> None:
-    found = re.escape(" ".join(statement.split())) + ", expected nothing that a later statement needs"
+    found = re.escape(" ".join(statement.split())) + ", expected nothing that ends with its session"
     with pytest.raises(UserError, match=rf"1_a\.sql, line 2: found {found}"):
         read(tmp_path, _1_a=f"SELECT 0;\n{statement};\n")
 

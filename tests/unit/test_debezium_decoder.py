@@ -567,7 +567,7 @@ def test_an_update_without_what_it_needs_is_refused_by_what_is_missing() -> None
         (flat, envelope("u"), b'{"id":1}', "op u without its images"),
         (
             keyed, envelope("u", after=ROW), b'{"pk":1}',
-            "key: id, month is not in the source's primary key, and the before image, which would tell its old value, "
+            "key: id, month is not in the source's primary key, and the before image with its old value "
             "did not come along: REPLICA IDENTITY FULL expected",
         ),
     ):  # fmt: skip
@@ -643,7 +643,7 @@ def test_a_row_whose_primary_key_alone_changes_is_not_lost_to_the_delete_that_st
 def test_changes_of_a_row_that_an_index_identifies_are_refused() -> None:
     by_index = [("headwater.identity", base64.b64encode(b"index").decode())]
     for event in (envelope("u", before=ROW, after=ROW), envelope("d", before=ROW), envelope("c", after=ROW)):
-        with pytest.raises(BadRecord, match=r"op [udc]: the source had REPLICA IDENTITY USING INDEX"):
+        with pytest.raises(BadRecord, match=r"op [udc]: found REPLICA IDENTITY USING INDEX"):
             decode(event, headers=by_index)
     assert decode(envelope("t"), headers=by_index).floor is not None
 

@@ -18,7 +18,7 @@ from tests.lake_folders import lake_folder
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[DemoPlan]:
-    """What the command has had run."""
+    """The plans that the command has run."""
     asked: list[DemoPlan] = []
 
     def run(folder: LakeFolder, plan: DemoPlan, *_: object) -> list[object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -18,17 +19,21 @@ from typer.testing import CliRunner
 
 from headwater.cli import app
 from headwater.commands import deploy, synthesis
+from headwater.environment import lake_format, model
 from headwater.environment.account import LAKE_TAG
-from headwater.environment.protection import incomplete
+from headwater.environment.protection import described_stacks, incomplete
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.lake_folder import EXAMPLE, FILE, LakeFolder
+from headwater.new_folder import clones
 from headwater.packaging import shipped
 from headwater.review.baselines import parse
 from headwater.review.templates import Deployment
+from headwater.yaml_files import set_value
 from rig.commands import local
 
 STAGE = "111122223333"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 # Every status of the service model, and whether a stack that has it was ever complete.
 STATUSES = {
     "CREATE_COMPLETE": True,
@@ -66,11 +71,14 @@ class CloudFormation:
         refuses: Exception | None = None,
         account: str = STAGE,
         tags: Mapping[str, Any] = MappingProxyType({}),
+        outputs: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._statuses = statuses
         self._tags = tags
+        self._outputs = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
         self._refuses = refuses
         self._account = account
+        self.listings = 0
 
     def get_caller_identity(self) -> dict[str, str]:
         if self._refuses is not None:
@@ -82,10 +90,12 @@ class CloudFormation:
         return self
 
     def paginate(self) -> Iterator[dict[str, Any]]:
+        self.listings += 1
         if self._refuses is not None:
             raise self._refuses
         for name, status in self._statuses.items():
-            yield {"Stacks": [{"StackName": name, "StackStatus": status, "Tags": self._tags.get(name, [])}]}
+            stack = {"StackName": name, "StackStatus": status, "Tags": self._tags.get(name, [])}
+            yield {"Stacks": [stack | {"Outputs": self._outputs}]}
 
 
 @pytest.fixture
@@ -125,11 +135,11 @@ def test_every_status_of_a_stack_is_known() -> None:
 
 @pytest.mark.parametrize(("status", "complete"), STATUSES.items())
 def test_a_stack_is_incomplete_until_its_creation_has_succeeded_once(status: str, complete: bool) -> None:
-    assert incomplete(CloudFormation({"a": status}), ["a"]) == ([] if complete else ["a"])
+    assert incomplete(described_stacks(CloudFormation({"a": status})), ["a"]) == ([] if complete else ["a"])
 
 
 def test_a_stack_that_is_absent_is_incomplete() -> None:
-    assert incomplete(CloudFormation({"b": "CREATE_COMPLETE"}), ["a", "b"]) == ["a"]
+    assert incomplete(described_stacks(CloudFormation({"b": "CREATE_COMPLETE"})), ["a", "b"]) == ["a"]
 
 
 def test_new_stacks_are_protected_by_a_second_pass(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
@@ -164,12 +174,14 @@ def test_a_stack_that_an_environment_lacks_is_refused(monkeypatch: pytest.Monkey
     assert ran == []
 
 
-def test_where_data_may_go_cdk_is_the_one_to_say_that_credentials_are_missing(
-    monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+@pytest.mark.parametrize("environment", ["dev", "stage"])
+def test_no_stack_is_deployed_if_none_can_be_listed(
+    environment: str, monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
 ) -> None:
     answer(monkeypatch, CloudFormation({}, refuses=NoCredentialsError()))
-    deploy.deploy("dev", folder=EXAMPLE)
-    assert [command[-1] for command in ran] == ["broadening"]
+    with pytest.raises(UserError, match=r"expected the list of stacks: use credentials that may deploy$"):
+        deploy.deploy(environment, folder=EXAMPLE)
+    assert ran == []
 
 
 @pytest.mark.parametrize(
@@ -258,13 +270,6 @@ def test_credentials_of_another_account_take_the_protection_from_nothing(
     assert ran == []
 
 
-def test_missing_credentials_are_an_error_of_the_user(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
-    answer(monkeypatch, CloudFormation({}, refuses=NoCredentialsError()))
-    with pytest.raises(UserError, match=r"found Unable to locate credentials, expected the list"):
-        deploy.deploy("stage", folder=EXAMPLE)
-    assert ran == []
-
-
 def test_cdk_looks_at_stacks_of_the_local_aws_sooner() -> None:
     # The second timer would end first, unless the first one is CDK's.
     script = "for (const ms of [5000, 2500]) setTimeout(() => { console.log(ms); process.exit() }, ms)"
@@ -292,8 +297,110 @@ def test_the_stacks_of_another_lake_are_not_deployed_over(
     assert ran == []
 
 
+@pytest.mark.parametrize("name", ["headwater-dev-lake", "shop-stage-lake"])
+def test_a_lake_may_share_an_account_with_other_environments(
+    name: str, monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    tags = {name: [{"Key": LAKE_TAG, "Value": "shop"}]}
+    answer(monkeypatch, CloudFormation({name: "UPDATE_COMPLETE"}, tags=tags))
+    deploy.deploy("stage", folder=EXAMPLE)
+    assert ran
+
+
+@pytest.mark.parametrize(
+    ("deployed", "known", "advice"),
+    [
+        ("2", 2, r"expected 2, with which the stack headwater-stage-lake was deployed: there is no way back from a f"),
+        ("3", 2, r"expected 3, .* This release knows 2 at most: use the release that knows 3$"),
+    ],
+)
+def test_a_lower_format_than_is_deployed_is_refused(
+    deployed: str, known: int, advice: str, monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    monkeypatch.setattr(model, "LAKE_FORMAT", known)
+    outputs = {lake_format.OUTPUT: deployed}
+    answer(monkeypatch, CloudFormation({"headwater-stage-lake": "UPDATE_COMPLETE"}, outputs=outputs))
+    with pytest.raises(UserError, match=rf"^config/stage\.yaml: lake\.format: found 1, {advice}"):
+        deploy.deploy("stage", folder=EXAMPLE)
+    assert ran == []
+
+
+@pytest.mark.parametrize("outputs", [{}, {lake_format.OUTPUT: "1"}])
+def test_a_format_is_deployed_over_the_same_or_none(
+    outputs: dict[str, str], monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    answer(monkeypatch, CloudFormation({"headwater-stage-lake": "UPDATE_COMPLETE"}, outputs=outputs))
+    deploy.deploy("stage", folder=EXAMPLE)
+    assert ran
+
+
+@pytest.mark.parametrize("environment", ["dev", "stage"])
+def test_a_deploy_lists_the_stacks_of_the_account_once(
+    environment: str, monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    synthesize(monkeypatch, "database", "lake", environment=environment)
+    cloudformation = CloudFormation({})
+    answer(monkeypatch, cloudformation)
+    deploy.deploy(environment, folder=EXAMPLE)
+    assert cloudformation.listings == 1
+    assert ran
+
+
+@pytest.mark.parametrize(
+    ("known", "stack", "said"),
+    [(1, [], False), (2, [], True), (2, ["--stack", "lake"], False)],
+)
+def test_deploy_says_when_the_format_may_be_raised(
+    known: int, stack: list[str], said: bool, monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    monkeypatch.setattr(model, "LAKE_FORMAT", known)
+    answer(monkeypatch, CloudFormation({"headwater-stage-lake": "UPDATE_COMPLETE"}))
+    done = CliRunner().invoke(app, ["deploy", "--env", "stage", *stack], catch_exceptions=False)
+    assert ran
+    lines = [line for line in done.output.splitlines() if "format" in line]
+    advice = (
+        "config/stage.yaml: lake.format is 1, and this release knows 2. As long as it is 1, you can deploy a ",
+        "Once that release is not to come back, write 2 and deploy: there is no way back from it (docs/decisions/l",
+    )
+    assert len(lines) == (len(advice) if said else 0)
+    assert all(line.startswith(begin) for line, begin in zip(lines, advice, strict=False))
+
+
+def test_the_advised_format_is_taken_and_deployed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    monkeypatch.setattr(model, "LAKE_FORMAT", 2)
+    text = set_value((EXAMPLE.config / "stage.yaml").read_text(), ("lake", "format"), "2")
+    (tmp_path / "stage.yaml").write_text(text)
+    raised = read_environment("stage", tmp_path)
+    outputs = {lake_format.OUTPUT: "1"}
+    answer(monkeypatch, CloudFormation({"headwater-stage-lake": "UPDATE_COMPLETE"}, outputs=outputs))
+    monkeypatch.setattr(synthesis, "synthesize", lambda *_: raised)
+    done = CliRunner().invoke(app, ["deploy", "--env", "stage"], catch_exceptions=False)
+    assert ran
+    assert "format" not in done.output
+
+
 def test_a_folder_that_wants_another_release_is_not_synthesized(tmp_path: Path) -> None:
     folder = LakeFolder.make(tmp_path / "lake", "shop")
     (folder.root / FILE).write_text("name: shop\nrelease: 0.1.0\n")
     with pytest.raises(UserError, match=r"headwater\.yaml: release: found 0\.1\.0, expected .* use \./headwater"):
         synthesis.synthesize(folder, "dev")
+
+
+@pytest.mark.parametrize(("wanted", "runs"), [(COMMIT, True), (COMMIT.replace("0", "1"), False)])
+def test_a_folder_may_want_the_commit_that_runs(
+    wanted: str, runs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clones, "release", lambda: (COMMIT, None))
+    folder = LakeFolder.make(tmp_path / "lake", "shop")
+    (folder.root / FILE).write_text(f"name: shop\nrelease: {wanted}\n")
+    with nullcontext() if runs else pytest.raises(UserError, match=f"release: found {wanted}, expected "):
+        synthesis.refuse_another_release(folder)
+
+
+def test_a_release_is_its_tag_whatever_its_version_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = LakeFolder.make(tmp_path / "lake", "shop")
+    (folder.root / FILE).write_text("name: shop\nrelease: 9.1.0\n")
+    monkeypatch.setattr(clones, "release", lambda: ("9.1.0", "f" * 40))
+    synthesis.refuse_another_release(folder)

@@ -292,5 +292,7 @@ def test_the_stacks_of_another_lake_are_not_deleted(options: list[str], relation
     cloudformation = create("dev", "lake", "glue-job", lake="shop")
     done = CliRunner().invoke(app, ["destroy", "--env", "dev", *options])
     assert isinstance(done.exception, UserError)
-    assert "found the stack of the lake shop, expected one of the lake test, by headwater.yaml" in str(done.exception)
+    assert "found the stack of the lake shop, expected one of the lake test, which headwater.yaml names" in str(
+        done.exception
+    )
     assert len(there(cloudformation)) == 2

@@ -113,7 +113,7 @@ def test_what_differs_is_named(answers: dict[str, Any], level: str, found: str) 
 
 
 def of_existing(service: Service) -> list[tuple[str, str, str]]:
-    """What is found of a table that exists, and what to do."""
+    """The findings about a table that exists, with their actions."""
     described = parse_contract(CONTRACT, "accounts.yaml")
     client = Modelled("dynamodb", service)
     found = dynamodb_checks.findings([described], {"accounts": NAME}, client, {"accounts": "account-changes"})

@@ -1021,7 +1021,7 @@ DOCUMENTS = [NAMES.index(name) for name in ("settings", "history", "_rest")]
 
 
 def outcome(decoder: DynamoDecoder, data: str) -> Any:
-    """The rows with what is JSON in them parsed, or that there are none."""
+    """The rows, with the JSON in them parsed; or the fact that there are none."""
     try:
         rows = decoder.decode(data, "1", "p").rows
     except BadRecord:

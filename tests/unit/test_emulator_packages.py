@@ -14,7 +14,7 @@ from rig.local_aws import emulator_packages
 
 
 class Packages:
-    """pip and npm in the place of those that download: what was run, and which is interrupted halfway."""
+    """Takes the place of pip and npm: records the commands, and interrupts one halfway."""
 
     def __init__(self) -> None:
         self.ran: list[str] = []

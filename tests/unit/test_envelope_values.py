@@ -1,4 +1,5 @@
-"""Columns as Debezium's envelope writes them: each type's values exactly, or a refusal that says what was expected."""
+"""Columns as Debezium's envelope writes them: each type's values exactly, or a refusal that names the expected
+value."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ UTC = dt.UTC
 
 
 def converted(type_: str, source_type: str, value: Any, *, snapshot: bool = False) -> Any:
-    """What a column of the type makes of a value of the source's type."""
+    """The column's value for a value of the source's type."""
     return column_converter(Column("c", parse_type(type_), source_type, ("c",)), snapshot)(value)
 
 

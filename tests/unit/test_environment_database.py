@@ -45,7 +45,7 @@ def named(command: tuple[str, ...]) -> str:
 
 
 def refusal(*command: str) -> str:
-    """What a verb says that is given the environment dev, and fails."""
+    """The output of a verb that gets the environment dev, and fails."""
     result = CliRunner().invoke(app, [*command, "--env", "dev"])
     assert isinstance(result.exception, UserError), (result.output, result.exception)
     told = str(result.exception)
@@ -177,13 +177,16 @@ def test_a_password_that_is_given_needs_no_secret(
 ) -> None:
     secrets.delete_secret(SecretId="headwater/dev/reader", ForceDeleteWithoutRecovery=True)
     monkeypatch.setenv(PASSWORD_VARIABLE, "given")
-    assert f"Check these and {PASSWORD_VARIABLE}." in refusal(*VERIFY)
+    assert (
+        f"Check these and {PASSWORD_VARIABLE}, which is used in place of the secret headwater/dev/reader: unset it "
+        "to use that."
+    ) in refusal(*VERIFY)
     assert dev[0]["password"] == "given"
 
 
 def test_a_role_without_a_secret_needs_a_password(dev: Connections) -> None:
     told = refusal(*VERIFY, "--user", "postgres")
-    assert told.startswith(f"Password of postgres: {PASSWORD_VARIABLE} is not set")
+    assert told.startswith(f"Password of postgres: found no {PASSWORD_VARIABLE}, and no terminal")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +236,7 @@ def test_a_secret_that_is_missing_is_told_with_what_makes_it(dev: Connections, s
     secrets.delete_secret(SecretId="headwater/dev/owner", ForceDeleteWithoutRecovery=True)
     assert refusal(*RESYNC) == (
         "dev: found no secret headwater/dev/owner in eu-central-1 of this account, expected the one of "
-        f"headwater_owner: headwater deploy --env dev, or give the password in {PASSWORD_VARIABLE}"
+        f"headwater_owner: run headwater deploy --env dev, or give the password in {PASSWORD_VARIABLE}"
     )
     assert dev == []
 

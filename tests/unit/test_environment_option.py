@@ -97,7 +97,7 @@ def items(s3: Any) -> None:
 
 @pytest.fixture
 def dev(lake: str, deploy: Deploy, items: None, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The lake of dev, where the machine is set up for another region."""
+    """The lake of dev, on a machine that is set up for another region."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     deploy("dev", lake)
     return lake
@@ -112,7 +112,7 @@ def existing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What writers are asked for, who answer that all is done."""
+    """The requests to writers, which answer that all is done."""
     found: list[dict[str, Any]] = []
     forgotten = {
         "key": "a hash",

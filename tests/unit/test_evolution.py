@@ -263,7 +263,7 @@ def test_the_gate_refuses_what_the_writer_would_refuse(tmp_path: Path) -> None:
         (tmp_path / name / "parcels.yaml").write_text(text)
     # One stack will do: nothing is changed in any.
     (tmp_path / "baselines" / "dev").mkdir(parents=True)
-    shutil.copy(EXAMPLE.baselines / "dev" / "key-value.yaml", tmp_path / "baselines" / "dev")
+    shutil.copy(EXAMPLE.baselines / "dev" / "lake.yaml", tmp_path / "baselines" / "dev")
 
     def gate(before: str, after: str) -> Result:
         lake = lake_folder(tmp_path / f"of {after}", tmp_path / after)

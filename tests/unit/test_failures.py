@@ -120,7 +120,7 @@ def test_that_a_table_begins_late_is_told_with_what_to_do(events: Events, report
     report({**event, "first_offset": 40})
     ((kind, detail),) = events.told()
     assert kind == "Table Incomplete"
-    assert "t.orders/1 begins with offset 40" in detail["message"]
+    assert "t.orders/1 begin with offset 40" in detail["message"]
     assert "Read the source's rows again: headwater resync orders --env dev. If" in detail["next_step"]
 
 
@@ -139,7 +139,9 @@ def test_a_refused_event_is_said_and_stops_nothing(
 ) -> None:
     events.refusal = "no right"
     report(failed(1, may_pass=False))
-    assert capsys.readouterr().err == "EventBridge took no event: no right\n"
+    assert capsys.readouterr().err == (
+        "Table Failing: orders: EventBridge did not take this event, nobody was notified: no right\n"
+    )
     EventBridgeReport(None, "headwater_dev")(failed(1, may_pass=False))
     assert "AttributeError" in capsys.readouterr().err
     report({"event": "idle", "table": "orders"})

@@ -1,4 +1,4 @@
-"""What is known of forgotten keys, what of a record is of them, and how a person asks for one."""
+"""The record of forgotten keys, the parts of a record that belong to one, and a person's request to forget one."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_what_is_forgotten_is_kept_beside_the_tables(s3: Any) -> None:
     bucket, _, key = store.address.removeprefix("s3://").partition("/")
     for damaged in (b"{}", b"no json", b'{"orders": {"hash": 1}}'):
         s3.put_object(Bucket=bucket, Key=key, Body=damaged)
-        with pytest.raises(ErasedKeysMissing, match=r"orders\.json: found .*, expected the keys that are forgotten"):
+        with pytest.raises(ErasedKeysMissing, match=r"orders\.json: found .*, expected the forgotten keys"):
             store.read()
 
 
@@ -345,7 +345,7 @@ class Work:
 
 @dataclass
 class Writer:
-    """Does what it is asked for, by the shipped loop."""
+    """Does all requested work, by the shipped loop."""
 
     s3: Any
     lake: str
@@ -446,8 +446,8 @@ def test_a_landing_object_that_another_has_written_meanwhile_is_read_and_written
     real = s3.put_object
 
     def clear(written: str | None) -> tuple[Searched, str]:
-        """Clear an object over which ``written`` is put meanwhile; None where it is what is to be written, and the
-        answer was lost. What was done, and what the object is then."""
+        """Clear an object over which another request puts ``written`` meanwhile. With None the answer to the clearing
+        write is lost. Returns the outcome, and the object afterwards."""
         key = f"{versioned_lake.removeprefix(f's3://{VERSIONED}/')}/landing/t/0/{0:020d}.jsonl.gz"
         real(Bucket=VERSIONED, Key=key, Body=gzip.compress(f"{gone}\n{other}".encode()), Metadata={"next-offset": "2"})
         tried: list[str] = []
@@ -515,7 +515,7 @@ class Erasing:
 
 @pytest.fixture
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A condition of Spark's can be made where Spark runs alone."""
+    """Let conditions of Spark's be made without a running Spark."""
     monkeypatch.setattr(forget_work, "_is_row", lambda _: None)
 
 
@@ -523,9 +523,11 @@ def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_that_fails_is_refused_and_says_whether_the_row_stays_away(s3: Any, lake: str) -> None:
     # As of Secrets Manager, or of a worker of Spark's.
     refused = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetSecretValue")
-    with pytest.raises(UserError, match=r"AccessDeniedException.*Nothing is forgotten: mend .* and ask again"):
+    with pytest.raises(
+        UserError, match=r"AccessDeniedException.*Nothing is forgotten: correct .* and run the command again"
+    ):
         Erasing(s3, lake, refused=refused).to_forget().commit_next()
-    with pytest.raises(UserError, match=r"cut\. The row stays away, but not all of its past is gone: mend"):
+    with pytest.raises(UserError, match=r"cut\. The row stays away, but not all of its past is gone: correct"):
         Erasing(s3, lake, cut=RuntimeError("cut")).to_forget().commit_next()
     # A lease that is lost or a session that has ended is the job's to see.
     with pytest.raises(LeaseLost):
@@ -571,7 +573,7 @@ def test_of_an_object_in_quarantine_what_is_of_others_stays_unless_it_is_dropped
 
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """What the source answers, one after the other: the order until which the row is absent."""
+    """The source's answers, one after the other: the order until which the row is absent."""
     answers: list[str | None] = []
 
     def answer(*_: Any) -> str | None:
@@ -644,7 +646,7 @@ def test_the_command_asks_all_writers_and_gives_a_receipt_without_the_key(
     assert gone_by["older versions in S3, where a writer was killed before it deleted them"] == dt.timedelta(days=7)
     assert "4 records tell no key" in printed.out
     assert written["source"] == {"asked": "northwind.customers", "row_is_back": True if last else None}
-    said = "northwind.customers has a row of this key again" if last else "is not known, since it cannot be asked"
+    said = "northwind.customers has a row of this key again" if last else "may have a row of this key again"
     assert said in printed.err
 
 
@@ -676,7 +678,7 @@ def test_a_request_can_be_taken_back_and_tells_its_key_nowhere_then(
         for key in ("ALFKI", "OTHER"):
             ask(Requests(s3, versioned_lake, table), Forgotten({"customer_id": key}, until()))
     command.forget("customers", ["ALFKI"], lake=versioned_lake, withdraw=True, folder=EXAMPLE)
-    assert "Withdrawn, of customers and customers_changes" in capsys.readouterr().out
+    assert "Withdrawn for customers and customers_changes" in capsys.readouterr().out
     for table in tables:
         requests = Requests(s3, versioned_lake, table)
         ((id_, _),) = requests.listed()

@@ -33,7 +33,7 @@ columns:
 
 
 class Timeline:
-    """boto3's client, as far as it lists what is in a table's ``.hoodie``, in pages of one."""
+    """Takes the place of boto3's client: lists the names in a table's ``.hoodie``, in pages of one."""
 
     def __init__(self, *names: str) -> None:
         self.names = list(names)

@@ -1,4 +1,5 @@
-"""Contracts that are inferred for DynamoDB tables; tests/local/test_own_database.py has those of a real PostgreSQL."""
+"""Contracts that are inferred for DynamoDB tables; tests/local/test_own_database.py infers some for a real
+PostgreSQL."""
 
 from __future__ import annotations
 

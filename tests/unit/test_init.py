@@ -131,6 +131,7 @@ def test_a_release_is_named_by_its_tag_and_its_commit(clone: Path) -> None:
     head = git(clone, "rev-parse", "HEAD")
     assert clones.release(clone) == ("0.3.0", head)
     git(clone, "commit", "--quiet", "--allow-empty", "--message", "b")
+    git(clone, "tag", "v0.3.1-trial")
     later = git(clone, "rev-parse", "HEAD")
     assert clones.release(clone) == (later, None)
 
@@ -195,8 +196,10 @@ def test_a_source_that_cannot_be_read_leaves_no_folder(tmp_path: Path, accounts:
 
 
 def test_the_example_and_sources_are_not_mixed(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--example: found --schema or --from-dynamodb, too"):
+    with pytest.raises(UserError, match="--example: found --from-checkout, --schema or --from-dynamodb, too"):
         run(tmp_path / "lake", "--example", "--from-dynamodb", "Accounts")
+    with pytest.raises(UserError, match="--from-checkout: found --schema or --from-dynamodb, too"):
+        run(tmp_path / "lake", "--from-checkout", tmp_path, "--schema", "public")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_an_altered_jar_is_named_with_both_hashes_and_what_to_do(build: Path, ja
 
 def test_a_missing_jar_is_named_with_what_to_do(build: Path) -> None:
     (build / "jars" / "spark-1.0.jar").unlink()
-    with pytest.raises(UserError, match=r"jars/spark-1\.0\.jar is missing. Fetch it with `make assets`"):
+    with pytest.raises(UserError, match=r"jars/spark-1\.0\.jar is missing. Fetch it with `headwater dev assets`"):
         verify(build)
 
 

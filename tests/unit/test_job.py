@@ -39,7 +39,7 @@ TABLES = [table.table for table in lake_tables(CONTRACTS_BY_URI[uri] for uri in 
 
 @pytest.fixture
 def deeds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a job takes, starts, stops and gives back, in that order; nothing of it is real."""
+    """The resources that a job takes, starts, stops and gives back, in that order; none of them is real."""
     done: list[str] = []
 
     class Lease:
@@ -181,7 +181,8 @@ def test_leases_are_not_given_back_while_spark_may_still_write(deeds: list[str],
 
 
 class FakeTime(threading.Event):
-    """What tells a job to stop: waiting for it takes no time, but moves the clock. It is set at ``end``, in seconds."""
+    """The event that stops a job. Waiting for it takes no time, but moves the clock. It is set at ``end``, in
+    seconds."""
 
     def __init__(self, end: float) -> None:
         super().__init__()
@@ -222,7 +223,7 @@ def run_for(
     once: bool = False,
     **others: CommitNext,
 ) -> list[dict[str, Any]]:
-    """Run the loops of the tables until the time is over, and return what was reported. Spark ends with the first table
+    """Run the loops of the tables until the time is over. Returns the reported events. Spark ends with the first table
     that raises SystemError."""
     events: list[dict[str, Any]] = []
 
@@ -320,8 +321,8 @@ def test_a_job_that_only_drains_does_not_warm_up() -> None:
 
 
 class Failing:
-    """The work of a table that raises these errors, one with each look, and works from then on; ``at`` says when it
-    was tried."""
+    """The work of a table that raises these errors, one at each poll, and works from then on. ``at`` has the times of
+    the polls."""
 
     def __init__(self, time: FakeTime, *errors: Exception) -> None:
         self._time = time
@@ -336,8 +337,8 @@ class Failing:
 
 
 def in_step(work: CommitNext, others: Sequence[float], tries: int) -> CommitNext:
-    """Work whose first looks each wait for another try of another table: waiting takes no time here, so that one
-    thread would be at the end before the other begins."""
+    """Work whose first polls each wait for another try of another table. Waiting takes no time here, so one
+    thread would otherwise be at the end before the other begins."""
     looks = itertools.count(1)
 
     def commit_next() -> bool:

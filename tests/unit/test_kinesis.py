@@ -308,7 +308,7 @@ def test_a_position_of_a_former_stream_of_the_same_name_is_an_error() -> None:
     kinesis = Kinesis()
     kinesis.open("shard-0")
     kinesis.put("shard-0", "a")
-    with pytest.raises(ShardGone, match=r"accounts/shard-0: .*made anew under the same name.*glue.epoch"):
+    with pytest.raises(ShardGone, match=r"accounts/shard-0: .*created again under the same name.*glue.epoch"):
         reader(kinesis).read({"accounts/shard-0": 7}, MOST)
 
 

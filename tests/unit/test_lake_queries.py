@@ -1,4 +1,5 @@
-"""Queries in Athena's SQL are answered on what a reader of the lake gives, and those of the documentation are such."""
+"""Queries in Athena's SQL run on the rows that a reader of the lake gets; the documentation's queries are in that
+SQL."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ READ: list[str] = []
 
 
 def read_table(uri: str, storage: Mapping[str, str]) -> Iterable[pa.RecordBatch]:
-    """The rows above, in batches of two, where a table was written."""
+    """The rows above, in batches of two, if the table was written."""
     name = uri.rpartition("/")[2]
     READ.append(name)
     return pa.Table.from_pylist(ROWS[name]).to_batches(2) if name in ROWS else []
@@ -163,6 +164,18 @@ def test_a_lake_in_a_folder_is_asked_on_the_command_line() -> None:
     refused = CliRunner().invoke(app, ["sql", "SELECT 1"])
     assert isinstance(refused.exception, UserError)
     assert HUDI_COLUMNS[0] in run(f'SELECT "{HUDI_COLUMNS[0]}" FROM orders', "--lake", "nowhere")
+
+
+def test_rows_wider_than_the_terminal_have_a_line_a_value() -> None:
+    def shown(query: str) -> str:
+        return CliRunner().invoke(app, ["sql", query, "--lake", "nowhere"], env={"COLUMNS": "80"}).stdout
+
+    wide = "x" * 60
+    assert shown(f"SELECT '{wide}' AS first, '{wide}' AS second") == (
+        f"row 1\n  first: {wide}\n  second: {wide}\n1 rows\n"
+    )
+    narrow = shown("SELECT '[red]a' AS first, 'b' AS second")
+    assert "│ [red]a │ b      │" in narrow
 
 
 # A name that a CTE has elsewhere passes for that CTE: DuckDB itself has to refuse what it reads otherwise.

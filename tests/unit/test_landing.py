@@ -94,7 +94,7 @@ def test_all_objects_are_those_of_the_sink(landed: Landed) -> None:
 
 def test_what_waits_has_to_be_the_sinks(landed: Landed) -> None:
     landed.put(0, 0, None)
-    with pytest.raises(LandingGap, match="no next-offset"):
+    with pytest.raises(LandingGap, match="next-offset: found None"):
         landed.landing().waiting({})
 
 
@@ -118,7 +118,8 @@ def test_a_gap_after_the_cursor_stops_and_says_what_is_missing_and_what_to_do(la
         landed.after({"t.orders/3": 10})
     assert str(stopped.value) == (
         f"s3://{BUCKET}/{key}: found 12 as first offset, expected 10: landing objects of t.orders/3 are missing. "
-        "Restore them; where they are gone for good, docs/runbooks/writer.md says how to go on without them."
+        "The table waits, so that no change is lost. Restore them; if they are gone for good, "
+        "docs/runbooks/writer.md says how to go on without them."
     )
 
 
@@ -161,7 +162,8 @@ def test_what_the_sink_did_not_write_is_passed_over_or_stops(landed: Landed) -> 
         with pytest.raises(LandingGap) as stopped:
             landed.after({})
         assert str(stopped.value) == (
-            f"s3://{BUCKET}/{key}: no next-offset in its metadata: not written by the S3 sink"
+            f"s3://{BUCKET}/{key}: metadata: next-offset: found {metadata or None!r}, expected an offset: the S3 sink "
+            "did not write this object. Move it away if it is a stray one; else restore the sink's version."
         )
 
 

@@ -31,9 +31,12 @@ class NoSuchKey(Refused):
 
 
 class Bucket:
-    """One object with S3's conditions. ``lost`` answers get lost: the request is done and sent again, as boto3 does;
-    ``cut`` ones are done and raise, as where the connection is cut and nothing is sent again. ``refused`` is the status
-    that all writes get; ``faster`` is what another writer stores just before the next write."""
+    """One object with S3's conditions.
+
+    So many of the next answers get ``lost``: the request is done and sent again, as boto3 does. So many are ``cut``:
+    the request is done, the call raises, and nothing is sent again. ``refused`` is the status of all writes.
+    ``faster`` is what another writer stores just before the next write.
+    """
 
     class exceptions:  # noqa: N801 - boto3's name
         ClientError = Refused
@@ -346,7 +349,7 @@ def test_a_renewal_that_took_longer_than_half_of_the_lease_has_not_renewed_it(
 
 
 class Rounds(threading.Event):
-    """What stops the renewals: after so many rounds, which take no time."""
+    """The event that stops the renewals after so many rounds, which take no time."""
 
     def __init__(self, rounds: int) -> None:
         super().__init__()

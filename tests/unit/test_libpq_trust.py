@@ -1,4 +1,4 @@
-"""What the source connector of one's own database cannot be told is refused."""
+"""libpq's options for one's own database that the source connector does not have are refused."""
 
 from __future__ import annotations
 

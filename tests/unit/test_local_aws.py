@@ -16,17 +16,17 @@ from headwater.waiting import wait_until
 from rig.local import aws
 from rig.local.connect import ConnectWorker
 from rig.local.kafka import Access
-from rig.local_aws import connect, database, dynamodb, emr, stream, without_effect
+from rig.local_aws import connect, database, dynamodb, emr, ignored, stream
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.api import Api, ApiError, Request
 from rig.local_aws.glue import Jobs
 from rig.local_aws.log_delivery import LogDelivery
 from rig.local_aws.resources import Properties, changed, refuse_unread
 from rig.local_aws.stream import Clusters
-from rig.local_aws.surroundings import Surroundings
 
 ARN = "arn:aws:kafkaconnect:eu-central-1:111111111111:connector/headwater-local-landing/1"
 NO_STORE: Any = None
-SURROUNDINGS = Surroundings("111111111111", "eu-central-1", NO_STORE, aws.make_credentials())
+CONTEXT = AccountContext("111111111111", "eu-central-1", NO_STORE, aws.make_credentials())
 # Lower it when an exception goes. Headwater's templates are proven by what is not in that list.
 MOST_EXCEPTIONS = 76
 
@@ -36,8 +36,8 @@ def asked(method: str, path: str, body: Any = None, query: Mapping[str, list[str
 
 
 def test_the_list_of_exceptions_only_shrinks() -> None:
-    properties = [(kind, name) for kind, names in without_effect.PROPERTIES.items() for name in names]
-    assert len(without_effect.TYPES) + len(properties) == MOST_EXCEPTIONS
+    properties = [(kind, name) for kind, names in ignored.IGNORED_PROPERTIES.items() for name in names]
+    assert len(ignored.NO_OP_TYPES) + len(properties) == MOST_EXCEPTIONS
 
 
 def test_a_property_that_nothing_heeds_is_refused_by_its_name() -> None:
@@ -64,7 +64,7 @@ def test_a_property_within_another_one_is_refused_too() -> None:
 
 
 def test_an_exception_covers_what_is_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(without_effect.PROPERTIES, "A::B", {"Outer": "a reason", "Other.Inner": "another one"})
+    monkeypatch.setitem(ignored.IGNORED_PROPERTIES, "A::B", {"Outer": "a reason", "Other.Inner": "another one"})
     former = {"Outer": {"Inner": 1}, "Other": {"Inner": 1, "Left": 1}, "Same": [{"A": 1}]}
     now = {"Outer": {"Inner": 2}, "Other": {"Inner": 2, "Left": 2}, "Same": [{"A": 1}]}
     assert changed("A::B", Properties(former), Properties(now)) == ["Other.Left"]
@@ -91,13 +91,13 @@ JOB_PROPERTIES = {
     ],
 )
 def test_a_job_that_would_run_otherwise_on_aws_is_refused(tmp_path: Path, wrong: dict[str, Any], refusal: str) -> None:
-    jobs = Jobs(tmp_path, SURROUNDINGS)
+    jobs = Jobs(tmp_path, CONTEXT)
     with pytest.raises(UserError, match=refusal):
         jobs.types()["AWS::Glue::Job"].create("job", Properties({**JOB_PROPERTIES, **wrong}))
 
 
 def test_a_configuration_that_changes_has_another_revision(tmp_path: Path) -> None:
-    clusters = Clusters(tmp_path, SURROUNDINGS)
+    clusters = Clusters(tmp_path, CONTEXT)
     kind = clusters.types()[stream.CONFIGURATION]
     former = Properties({"Name": "c", "ServerProperties": "a=1", "KafkaVersionsList": ["b"]})
     made = kind.create("c", former)
@@ -154,7 +154,7 @@ def test_a_refusal_has_the_form_of_the_services() -> None:
 
 def test_an_operation_that_has_nothing_behind_it_is_refused() -> None:
     answer = Api("kafkaconnect", {}).answer(asked("GET", f"/v1/connectors/{ARN}"))
-    assert b"kafkaconnect:DescribeConnector has nothing behind it here" in answer.body
+    assert b"The local AWS does not answer kafkaconnect:DescribeConnector" in answer.body
 
 
 class Logs:
@@ -197,11 +197,11 @@ def test_bytes_and_names_of_the_wire_are_those_of_the_service() -> None:
 
 def refused_creation(kind: str, properties: Mapping[str, Any]) -> Any:
     services = (
-        connect.Connectors(Path("connect"), SURROUNDINGS),
-        database.Clusters(Path("rds"), SURROUNDINGS, NO_STORE),
-        dynamodb.Tables(Path("dynamodb"), SURROUNDINGS),
-        emr.Clusters(Path("emr"), SURROUNDINGS),
-        stream.Clusters(Path("msk"), SURROUNDINGS),
+        connect.Connectors(Path("connect"), CONTEXT),
+        database.Clusters(Path("rds"), CONTEXT, NO_STORE),
+        dynamodb.Tables(Path("dynamodb"), CONTEXT),
+        emr.Clusters(Path("emr"), CONTEXT),
+        stream.Clusters(Path("msk"), CONTEXT),
     )
     types = {name: of for service in services for name, of in service.types().items()}
     try:
@@ -244,17 +244,17 @@ def test_what_the_parts_cannot_be_is_refused(what: str) -> None:
 
 
 def test_a_type_refuses_a_property_that_it_does_not_heed(tmp_path: Path) -> None:
-    kind = Clusters(tmp_path, SURROUNDINGS).types()[stream.CONFIGURATION]
+    kind = Clusters(tmp_path, CONTEXT).types()[stream.CONFIGURATION]
     with pytest.raises(UserError, match="AWS::MSK::Configuration: Unheard would have no effect here"):
         kind.create("c", Properties({"Name": "c", "ServerProperties": "a=1", "Unheard": 1}))
 
 
 UPDATES: dict[str, tuple[Any, str]] = {
-    database.CLUSTER: (database.Clusters(Path("rds"), SURROUNDINGS, NO_STORE), "Engine"),
-    database.PARAMETER_GROUP: (database.Clusters(Path("rds"), SURROUNDINGS, NO_STORE), "Parameters"),
-    dynamodb.TABLE: (dynamodb.Tables(Path("dynamodb"), SURROUNDINGS), "KeySchema"),
-    stream.CLUSTER: (Clusters(Path("msk"), SURROUNDINGS), "ClusterName"),
-    stream.TOPIC: (Clusters(Path("msk"), SURROUNDINGS), "Configs"),
+    database.CLUSTER: (database.Clusters(Path("rds"), CONTEXT, NO_STORE), "Engine"),
+    database.PARAMETER_GROUP: (database.Clusters(Path("rds"), CONTEXT, NO_STORE), "Parameters"),
+    dynamodb.TABLE: (dynamodb.Tables(Path("dynamodb"), CONTEXT), "KeySchema"),
+    stream.CLUSTER: (Clusters(Path("msk"), CONTEXT), "ClusterName"),
+    stream.TOPIC: (Clusters(Path("msk"), CONTEXT), "Configs"),
 }
 
 
@@ -282,7 +282,7 @@ def test_the_server_replicates_logically_where_its_group_says_so(
         raise Started(settings)
 
     monkeypatch.setattr(database, "PostgresqlServer", start)
-    clusters = database.Clusters(Path("rds"), SURROUNDINGS, NO_STORE)
+    clusters = database.Clusters(Path("rds"), CONTEXT, NO_STORE)
     made = clusters.types()[database.PARAMETER_GROUP].create("G", Properties({"Parameters": group}))
     with pytest.raises(Started) as started:
         clusters.start("a", Properties({"DBClusterParameterGroupName": made.physical_id}))
@@ -292,7 +292,7 @@ def test_the_server_replicates_logically_where_its_group_says_so(
 
 
 def test_a_server_that_would_take_what_is_not_tls_is_refused() -> None:
-    clusters = database.Clusters(Path("rds"), SURROUNDINGS, NO_STORE)
+    clusters = database.Clusters(Path("rds"), CONTEXT, NO_STORE)
     made = clusters.types()[database.PARAMETER_GROUP].create("G", Properties({"Parameters": {"rds.force_ssl": "0"}}))
     with pytest.raises(UserError, match=r"rds\.force_ssl: expected 1"):
         clusters.start("a", Properties({"DBClusterParameterGroupName": made.physical_id}))
@@ -313,7 +313,7 @@ def test_a_step_that_fails_says_what_its_program_said(tmp_path: Path) -> None:
 
 
 class Machine(ExitStack):
-    """In the place of a cluster's node."""
+    """Takes the place of a cluster's node."""
 
     lost = False
 
@@ -322,9 +322,9 @@ class Machine(ExitStack):
 
 
 class Told:
-    """In the place of what parts find around them: one instance profile, and what EventBridge hears."""
+    """Takes the place of an account's context: it has one instance profile, and records the events for EventBridge."""
 
-    region, account = SURROUNDINGS.region, SURROUNDINGS.account
+    region, account = CONTEXT.region, CONTEXT.account
 
     def __init__(self) -> None:
         self.tags: dict[str, dict[str, str]] = {}
@@ -359,8 +359,8 @@ CLUSTER_PROPERTIES = {
 def test_a_cluster_whose_node_ends_has_ended_with_errors_and_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emr, "Node", Machine)
     monkeypatch.setattr(emr, "_WATCH_SECONDS", 0.01)
-    surroundings: Any = Told()
-    clusters = emr.Clusters(Path("emr"), surroundings)
+    context: Any = Told()
+    clusters = emr.Clusters(Path("emr"), context)
     lost, kept = (clusters.start(Properties(CLUSTER_PROPERTIES)).physical_id for _ in range(2))
 
     def status(id_: str) -> Any:
@@ -374,7 +374,7 @@ def test_a_cluster_whose_node_ends_has_ended_with_errors_and_tells(monkeypatch: 
     assert status(lost)["StateChangeReason"]["Code"] == "INSTANCE_FAILURE"
     clusters.close()
     assert (status(lost)["State"], status(kept)["State"]) == ("TERMINATED_WITH_ERRORS", "TERMINATED")
-    assert surroundings.told == [
+    assert context.told == [
         ("EMR Cluster State Change", "TERMINATED_WITH_ERRORS"),
         ("EMR Cluster State Change", "TERMINATED"),
     ]

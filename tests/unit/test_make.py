@@ -20,7 +20,7 @@ TARGETS = re.findall(
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """What a fresh clone has of all that ``make`` reads before it sets up anything."""
+    """The files of a fresh clone that ``make`` reads before it sets up anything."""
     shutil.copy(ROOT / "Makefile", tmp_path)
     for folder in (EXAMPLE.config, ROOT / "tools"):
         shutil.copytree(folder, tmp_path / folder.name)

@@ -1,4 +1,4 @@
-"""What the verbs and the demo do where no contract is of a source that they can have."""
+"""The verbs and the demo, if the contracts name none of one kind of source."""
 
 from __future__ import annotations
 

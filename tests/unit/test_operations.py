@@ -202,8 +202,8 @@ def test_a_log_gives_the_lines_that_are_wanted(wanted: Wanted, line: str, taken:
 
 
 class Answers:
-    """Clients of AWS's services, of which each operation gives what it is told to, or raises it. Page by page, an
-    answer is one page."""
+    """Clients of AWS's services. Each operation returns the answer that the test gives it, or raises it. Page by page,
+    an answer is one page."""
 
     def __init__(self, **answers: Any) -> None:
         self._answers = answers
@@ -470,7 +470,7 @@ def test_a_state_is_as_its_worst_part() -> None:
 
 
 def observed_table(s3: Any, kept: bytes | None) -> Part:
-    """The table orders of a lake in which ``kept`` lies where its comparison keeps what it knows."""
+    """The table orders of a lake; ``kept`` is the stored record of its comparison."""
     lake = f"s3://{BUCKET}/operations-{next(_folders)}"
     outputs = [{"OutputKey": name, "OutputValue": f"{lake}/{name}"} for name in ("LakeUri", "LandingUri")]
     others = Answers(describe_stacks={"Stacks": [{"Outputs": outputs}]})

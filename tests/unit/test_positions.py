@@ -57,7 +57,7 @@ _names = itertools.count()
 
 @dataclass
 class Clock:
-    """A clock that goes on when it is told to."""
+    """A clock that only the test moves."""
 
     now: float = BEGAN
 
@@ -74,7 +74,7 @@ class Clock:
 
 @dataclass
 class Sink:
-    """A sink, what CloudWatch has of its lag, and the table that is made of what has landed."""
+    """A sink, its lag in CloudWatch, and the table that is made of the landed records."""
 
     clock: Clock = field(default_factory=Clock)
     ends: dict[str, int] = field(default_factory=lambda: {SOURCE: 10, OTHER: 5})
@@ -91,7 +91,7 @@ class Sink:
         return self.lags
 
     def position(self, *partitions: str) -> Reached:
-        """The position of a PostgreSQL all of which is in Kafka."""
+        """The position of a PostgreSQL whose changes are all in Kafka."""
         lag = SinkLag(partitions or (SOURCE, OTHER), lambda: dict(self.ends), self.ask, self.clock)
         reached = LandedPosition(confirming, lag, lambda: self.cursor)()
         assert not reached()
@@ -293,7 +293,7 @@ FIRST, SECOND, CHILD = "accounts/shard-0", "accounts/shard-1", "accounts/shard-2
 
 @dataclass
 class Stream:
-    """A table's stream with two shards, what CloudWatch has of it by minutes after the test's begin, and the cursor of
+    """A table's stream with two shards, its metrics in CloudWatch by minutes after the test's begin, and the cursor of
     the table's last commit. By default all of minute 0 was in the stream by the end of minute 1."""
 
     clock: Clock = field(default_factory=lambda: Clock(BEGAN - CLOCK_SECONDS))
@@ -425,7 +425,7 @@ def test_children_that_a_listing_lacks_are_waited_for(is_noted: bool) -> None:
 
 def test_a_cursor_of_another_stream_of_the_name_is_refused() -> None:
     stream = Stream(cursor={FIRST: 7})
-    with pytest.raises(ShardGone, match="made anew under the same name"):
+    with pytest.raises(ShardGone, match="created again under the same name"):
         stream.is_reached()
 
 

@@ -1,4 +1,4 @@
-"""What a run writes is its owner's alone, also where an earlier version left it open."""
+"""Only its owner can read the files of a run, even if an earlier version left them open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every promise is in the list of promises, and `make promises` fails where a test does not see its mutation."""
+"""Every promise is in the list of promises, and `make promises` fails if a test does not see its mutation."""
 
 import os
 import re
@@ -20,27 +20,31 @@ from rig.documentation.promises import PAGE, Promise, page, read
 
 RELIABILITY = ROOT / "docs" / "reliability.md"
 FEATURES = ROOT / "docs" / "features.md"
-PROMISING = ("what happens", "fault")
 NO_TEST = "–"
-A_TEST = re.compile(r"`(test_\w+)`")
+A_NAME = re.compile(r"`([a-z0-9-]+)`")
+A_MODULE = re.compile(r"mutants of `(\w+)`")
 
 
-def table_rows(page: Path) -> Iterator[list[str]]:
-    """The cells of each row of the tables about what happens, and about faults."""
-    promising = False
-    for line in page.read_text("utf-8").splitlines():
+def rows_about_faults() -> Iterator[list[str]]:
+    """The cells of each row of docs/reliability.md's tables about faults."""
+    is_about_faults = False
+    for line in RELIABILITY.read_text("utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
         if not line.startswith("|") or line.startswith("|---"):
-            promising = promising and line.startswith("|")
-        elif cells[0] in PROMISING:
-            promising = True
-        elif promising:
+            is_about_faults = is_about_faults and line.startswith("|")
+        elif cells[0] == "fault":
+            is_about_faults = True
+        elif is_about_faults:
             yield cells
 
 
-def promised_rows() -> dict[str, set[str]]:
-    """Return the first cell of each row of docs/reliability.md that has a test, and the functions that it names."""
-    return {row[0]: set(A_TEST.findall(row[-1])) for row in table_rows(RELIABILITY) if row[-1] != NO_TEST}
+def guards() -> dict[str, tuple[set[str], set[str]]]:
+    """Return the promises and the mutated modules that each row about a fault names, by the row's first cell."""
+    cells = {row[0]: row[-1] for row in rows_about_faults() if row[-1] != NO_TEST}
+    return {
+        fault: (set(A_NAME.findall(A_MODULE.sub("", cell))), set(A_MODULE.findall(cell)))
+        for fault, cell in cells.items()
+    }
 
 
 def promised_features() -> list[str]:
@@ -67,15 +71,6 @@ def has_test(test: str) -> bool:
 
 LIST = read()
 NAMES = [promise.name for promise in LIST.promises]
-STARTS = {
-    *(row for promise in LIST.promises for row in promise.rows),
-    *(row for rows in LIST.mutants.values() for row in rows),
-}
-LISTED = {
-    start: [start] if start in promised_rows() else [row for row in promised_rows() if row.startswith(start)]
-    for start in STARTS
-}
-"""The rows that begin so, by how the list says that one begins."""
 TOOL = ROOT / "tools" / "promises.py"
 MUTATED = "headwater/lake/base/s3_uri.py"
 GUARDED = f"""promises:
@@ -107,19 +102,17 @@ def test_a_mutation_changes_one_line_that_is_there_once(promise: Promise) -> Non
     assert [test for test in (promise.test, *promise.also) if not has_test(test)] == []
 
 
-def test_every_row_about_reliability_is_in_the_list() -> None:
-    rows = promised_rows()
-    assert len(rows) > 90
-    assert {start: found for start, found in LISTED.items() if len(found) != 1} == {}
-    assert rows.keys() - {row for found in LISTED.values() for row in found} == set()
+def test_every_row_about_a_fault_names_what_guards_it() -> None:
+    assert len(guards()) > 70
+    assert [row for row in rows_about_faults() if len(row) != 3] == []
+    assert [fault for fault, (names, modules) in guards().items() if not names and not modules] == []
 
 
-def test_every_test_of_such_a_row_is_in_the_list() -> None:
-    by_mutants = {row for starts in LIST.mutants.values() for start in starts for row in LISTED[start]}
-    listed = {test.rpartition("::")[2] for promise in LIST.promises for test in (promise.test, *promise.also)}
-    rows = promised_rows()
-    assert len(set.union(*rows.values())) > 60
-    assert {row: tests - listed for row, tests in rows.items() if tests - listed and row not in by_mutants} == {}
+def test_a_row_names_promises_of_the_list_and_mutated_modules() -> None:
+    mutated = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]["only_mutate"]
+    known = {Path(file).stem for file in mutated}
+    unknown = {fault: (names - set(NAMES), modules - known) for fault, (names, modules) in guards().items()}
+    assert {fault: found for fault, found in unknown.items() if any(found)} == {}
 
 
 def test_every_promised_feature_is_in_the_list() -> None:
@@ -132,12 +125,8 @@ def test_every_promised_feature_is_in_the_list() -> None:
 
 
 def test_every_promise_stands_somewhere() -> None:
-    assert [promise.name for promise in LIST.promises if not promise.rows and not promise.features] == []
-
-
-def test_what_mutants_show_is_of_modules_that_are_mutated() -> None:
-    mutated = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]["only_mutate"]
-    assert LIST.mutants.keys() <= {Path(file).stem for file in mutated}
+    named = set.union(*(names for names, _ in guards().values()))
+    assert [each.name for each in LIST.promises if each.name not in named and not each.features] == []
 
 
 @pytest.mark.parametrize(

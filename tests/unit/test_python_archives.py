@@ -30,8 +30,8 @@ print(json.dumps({
 
 
 def installed(requirements: str, platform: str, folder: Path) -> None:
-    """What pip would fetch, made of the packages that are installed here, their native parts too. Of the services that
-    botocore describes, S3 will do."""
+    """The packages that pip would fetch, made of the installed ones, with their native parts. Of the services that
+    botocore describes, only S3 is in them."""
     folder.mkdir(parents=True)
     for name in re.findall(r"^([\w.-]+)==", requirements, re.MULTILINE):
         with zipfile.ZipFile(folder / f"{name}-{platform}.whl", "w") as wheel:

@@ -1,4 +1,4 @@
-"""Where bad records are kept, and how many of them a batch may have."""
+"""The quarantine of bad records, and how many of them a batch may have."""
 
 from __future__ import annotations
 

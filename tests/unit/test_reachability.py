@@ -61,7 +61,7 @@ def ports(net: Network, source: str = "client", destination: str = "server") -> 
 
 
 def routed(**route: Any) -> Resources:
-    """The client's subnet with a default route, to an internet gateway where nothing else is said."""
+    """The client's subnet with a default route, by default to an internet gateway."""
     target = route or {"GatewayId": {"Ref": "Gateway"}}
     return {
         "Gateway": {"Type": "AWS::EC2::InternetGateway"},

@@ -153,7 +153,8 @@ def test_a_checkpoint_comes_back_from_its_file(tmp_path: Path) -> None:
 
 
 class Kinesis:
-    """Takes records, but refuses those of the next request whose places it is told, or is gone once it took them."""
+    """Takes records. Refuses the records of the next request at the positions in ``refuse``; with ``crash`` is gone
+    once it has taken them."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, bytes]] = []

@@ -27,7 +27,7 @@ def different(*asked: Any, kind: str = "different") -> list[Difference]:
 
 @dataclass
 class Asked:
-    """What was read again, "" for whole tables, and how many rows PostgreSQL finds by a condition."""
+    """The conditions of new readings, "" for whole tables, and how many rows PostgreSQL finds by a condition."""
 
     read: list[str] = field(default_factory=list)
     found: int = 0

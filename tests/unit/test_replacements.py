@@ -275,5 +275,5 @@ def test_a_broken_acknowledgement_is_named(tmp_path: Path, document: Any, proble
 
 
 def test_an_absent_specification_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"db\.json\.gz: found no file.*make setup"):
+    with pytest.raises(UserError, match=r"db\.json\.gz: found no file.*tools/setup"):
         Specification(tmp_path / "db.json.gz")

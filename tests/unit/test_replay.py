@@ -35,7 +35,7 @@ ORDERS, ACCOUNTS = (read_contract(EXAMPLE.contracts / f"{name}.yaml") for name i
 
 
 class Lake:
-    """A lake with a quarantine of ``orders``, and a writer that commits nothing and calls every replayed record bad
+    """A lake with a quarantine of ``orders``, and a writer that commits nothing. It calls every replayed record bad
     whose JSON says so."""
 
     def __init__(self, s3: Any) -> None:
@@ -69,7 +69,7 @@ class Lake:
         return bad
 
     def serve(self, epoch: int = 1) -> None:
-        """Let a new writer do all that is asked for."""
+        """Let a new writer do all requested work."""
         writer = self.writer(epoch=epoch)
         served = RequestedWork(writer, self.requests, {"replay": partial(replay.work, writer, partial(no_decoder))}, 0)
         while served.commit_next():
@@ -127,7 +127,7 @@ def test_new_requests_are_looked_for_once_in_a_while_and_each_time_while_one_is_
 
     requests.listed = counted  # type: ignore[method-assign]
     work = Parts()
-    served = RequestedWork(writer, requests, {"parts": lambda *_: work}, look_seconds=30.0, clock=lambda: now)
+    served = RequestedWork(writer, requests, {"parts": lambda *_: work}, poll_seconds=30.0, clock=lambda: now)
     assert not served.commit_next()
     requests.ask("parts/all", {})
     now = 29.9

@@ -1,4 +1,4 @@
-"""The comment on a pull request: what fits is whole, what does not is cut and says where the rest is."""
+"""The comment on a pull request: short parts are whole, a long one is cut and names the place of the rest."""
 
 import re
 from pathlib import Path

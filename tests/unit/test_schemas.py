@@ -56,7 +56,7 @@ def test_every_field_is_described(path: Path) -> None:
 
 
 def described(parts: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Each field with its description; that of a mapping stands where the mapping is defined."""
+    """Each field with its description. A mapping's description stands at its definition."""
     for part, schema in parts.items():
         for name, field in schema["properties"].items():
             target = parts[field["$ref"].rpartition("/")[2]] if "$ref" in field else field
@@ -64,7 +64,7 @@ def described(parts: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def changed(document: Any, field: str, value: Any) -> Any:
-    """The document with one field (``part.0.field``) changed, or without it where the value is ``...``."""
+    """The document with one field (``part.0.field``) changed, or without it if the value is ``...``."""
     document = copy.deepcopy(document)
     *parts, last = (int(part) if part.isdigit() else part for part in field.split("."))
     target = document

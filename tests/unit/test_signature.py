@@ -22,7 +22,7 @@ class Sent(Exception):
 
 
 def sent(service: str, operation: str, **arguments: object) -> SignedRequest:
-    """What boto3 sends for an operation."""
+    """boto3's request for an operation."""
     client = boto3.client(  # type: ignore[call-overload]
         service,
         endpoint_url="http://127.0.0.1:4566",

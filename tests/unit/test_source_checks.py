@@ -7,7 +7,7 @@ from headwater.definitions.source_checks import UNFIT
 
 
 def found(version: str) -> tuple[list[source_checks.Finding], list[str]]:
-    """What is found in a server of this version that fits, and what it was asked."""
+    """The findings about a fitting server of this version, and the queries to it."""
     asked: list[str] = []
 
     def query(text: str) -> list[Sequence[object]]:

@@ -22,7 +22,7 @@ HOUR = 3600.0
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, *tables: Part, options: tuple[str, ...] = ()) -> Result:
-    """What the command prints of an environment that has these tables, on a wide terminal."""
+    """The command's output for an environment with these tables, on a wide terminal."""
     state = State("dev", NOW, (), tables, ())
     monkeypatch.setattr(environments, "deployed", lambda name, contracts: SimpleNamespace())
     monkeypatch.setattr(status, "through_data_api", lambda deployed: None)
@@ -74,7 +74,7 @@ def test_json_has_what_is_known_of_a_comparison(s3: Any, monkeypatch: pytest.Mon
 
 
 def test_what_is_wrong_beside_rows_that_differ_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page has advice of several kinds, of which each is told once, with the tables that it is for."""
+    """A page has advice of several kinds. Each kind is shown once, with the tables that it is for."""
 
     def part(known: Watched) -> Part:
         return Part(known.table, problems=problems(known, NOW, CommandLines("dev")))
@@ -100,4 +100,4 @@ def test_advice_that_names_its_table_is_told_once_for_all_tables(monkeypatch: py
 def test_what_a_problem_says_steers_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Watched("orders", NOW, round_at=NOW, error="a\x1b[2Jb [red]c\x9b")
     output = shown(monkeypatch, Part("orders", problems=problems(known, NOW, CommandLines("dev")))).output
-    assert "does not get on: a?[2Jb [red]c?" in output
+    assert "the comparison fails: a?[2Jb [red]c?" in output

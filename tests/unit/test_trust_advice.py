@@ -1,4 +1,4 @@
-"""Which of libpq's errors are about TLS: all are those of PostgreSQL 15 with `hostssl` alone, and of libpq 18."""
+"""Which of libpq's errors are about TLS: all errors come from PostgreSQL 15 with `hostssl` alone, and from libpq 18."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def down(sql: str) -> str:
     ("table", "denied", "said"),
     [
         ("orders", {"database": hidden}, "row security may hide rows"),
-        ("orders", {"database": down}, "could not be asked for a row: PostgreSQL does not answer: no right"),
+        ("orders", {"database": down}, "could not be read: PostgreSQL does not answer: no right"),
         ("accounts", {"scan": refused("AccessDeniedException")}, "AccessDeniedException"),
     ],
 )

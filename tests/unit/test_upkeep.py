@@ -40,11 +40,11 @@ class Table:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """As a table does that has failed."""
+        """Begin anew, as a table does that has failed."""
         self._upkeep = Upkeep("orders", self.events.append, self._chores, self._failures, lambda: self.now)
 
     def after(self, seconds: float) -> list[bool]:
-        """What each look says until there is no more to do."""
+        """The result of each poll until there is no more to do."""
         self.now += seconds
         looks = [self._upkeep.do_next()]
         while looks[-1]:

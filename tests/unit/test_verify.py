@@ -1,6 +1,7 @@
 """Comparing a source with its lake table, with rows made by hand."""
 
 import datetime as dt
+import io
 import math
 import struct
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+from headwater.commands.verify import comparison_table
 from headwater.contract.model import Contract
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
@@ -463,3 +466,10 @@ class TestReading:
     def test_queries_are_found_beside_their_contract(self, tmp_path: Path) -> None:
         (tmp_path / "things.sql").write_text("SELECT 1")
         assert load_queries([contract_of(verify_with="things.sql"), NAMES], tmp_path) == {"things": "SELECT 1"}
+
+
+def test_a_comparison_has_the_whole_names_of_its_tables() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(comparison_table([TableComparison("packages_apt_postgresql_org", 50, 50, 0, 0, 0)]))
+    lines = [line.split("│") for line in console.export_text().splitlines()]
+    assert "".join(cells[1].strip() for cells in lines if len(cells) > 1) == "packages_apt_postgresql_org"

@@ -72,7 +72,7 @@ def counts_of(table: TableComparison) -> tuple[int, int, int, int, int]:
 
 
 def value_compared(contract: Contract, value: Any, lake: pa.Array) -> TableComparison:
-    """Compare one item with one lake row. ``value`` is the item's attribute of that name, None where it is absent."""
+    """Compare one item with one lake row. ``value`` is the item's attribute of that name, None if it is absent."""
     item = {"id": {"S": "a"}, **({} if value is None else {"value": value})}
     return compared(contract, [item], {"id": ["a"], "value": lake, "_rest": pa.array([None], pa.string())})
 
@@ -466,7 +466,7 @@ KEY_SCHEMA = {"Table": {"KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}
 
 
 class TestBunches:
-    """Of the table ``shop-things``, at ten read units a second and a pace whose clock stands still."""
+    """Chunks of the table ``shop-things``, at ten read units a second and a pace whose clock stands still."""
 
     def table(self, client: Any, contract: Contract = PLAIN) -> DynamoDbTable:
         return DynamoDbTable(contract, client, "shop-things", read_units=10, pace=Pace(lambda: 0.0))
@@ -689,7 +689,7 @@ def arrow_value(value: Any, type_: Type) -> Any:
 
 
 def exported(value: Any) -> Any:
-    """What boto3's client returns, in DynamoDB's JSON, where bytes are base64."""
+    """The answers of boto3's client in DynamoDB's JSON, with bytes in base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):

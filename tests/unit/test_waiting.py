@@ -13,7 +13,7 @@ PATIENCE = 60.0
 
 
 class World:
-    """A clock that only sleeping moves, with work of which a share of a core gets done meanwhile."""
+    """A clock that only sleeping moves, with work that proceeds meanwhile by a share of a core."""
 
     def __init__(self, share: float = 0.0) -> None:
         self.now = 0.0

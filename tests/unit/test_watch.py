@@ -59,7 +59,7 @@ SCHEMA = pa.schema(
 
 
 class Source(PostgresqlTable):
-    """The rows that the source has now, two in a bunch, after each of which it rests for a second."""
+    """The rows that the source has now, two in a chunk. It rests for a second after each chunk."""
 
     def __init__(self, world: World) -> None:
         super().__init__(CONTRACT, None, None, pace=world.pace)  # type: ignore[arg-type]  # nothing is read
@@ -83,13 +83,14 @@ class Source(PostgresqlTable):
 
 @dataclass
 class World:
-    """A source, and a lake behind it. ``on_its_way`` are the changes that the lake has yet to get; ``meanwhile`` runs
-    whenever the comparison waits."""
+    """A source, and a lake behind it."""
 
     source: dict[int, str] = field(default_factory=dict)
     lake: list[tuple[int, str | None, bool, str, list[str]]] = field(default_factory=list)
     on_its_way: list[tuple[int, str | None]] = field(default_factory=list)
+    """The changes that the lake has yet to get."""
     meanwhile: Callable[[], None] = lambda: None
+    """Runs whenever the comparison waits."""
     now: float = 0.0
     changes: int = 0
     asked: list[int] = field(default_factory=list)
@@ -151,7 +152,7 @@ class Watching(TableWatch):
         self._steps: dict[bool, Iterator[float]] = {}
 
     def settle(self) -> list[str]:
-        """Go on with a trial as far as that is possible now, and return the kinds of what was found by it."""
+        """Go on with a trial as far as that is possible now. Returns the kinds of the differences that it found."""
         before = dict(self.differences)
         for again in (False, True):
             try:
@@ -616,7 +617,7 @@ class Sent:
 
 @dataclass
 class Comparing:
-    """The comparison of the world's one table, what it sends to CloudWatch, and where it keeps what it knows."""
+    """The comparison of the world's one table, its metrics for CloudWatch, and its stored record."""
 
     world: World
     s3: Any
@@ -638,7 +639,7 @@ class Comparing:
         return comparison
 
     def reached_late(self) -> list[Watched | None]:
-        """Have the lake come as far only once it was asked a few times; what was kept whenever it was asked."""
+        """Have the lake come as far only after a few polls. Returns the stored record at each poll."""
         seen: list[Watched | None] = []
 
         def reached() -> bool:
@@ -950,7 +951,7 @@ def test_a_row_that_was_mended_and_is_lost_anew_is_repaired_at_once(comparing: C
 
     class Telling(EndlessComparison):
         def equal(self) -> bool:
-            """Whether what was told to differ was told to be equal again."""
+            """Whether the comparison has reported the table as equal again."""
             return not self._tables[0].told
 
     comparison = Telling(0, Kept(comparing.s3, comparing.lake), repair)
@@ -973,7 +974,7 @@ def test_a_repair_that_fails_is_told(comparing: Comparing) -> None:
 @settings(deadline=None)
 @given(st.data())
 def test_no_difference_is_told_that_is_none_and_none_is_missed(data: st.DataObject) -> None:
-    """Changes at any moments, arriving at any moments: what is told is what was lost, and nothing else."""
+    """Changes at any moments, arriving at any moments: the comparison reports all lost changes, and nothing else."""
     world = World()
     ids = st.integers(0, 6)
     for id_ in range(5):

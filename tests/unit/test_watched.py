@@ -1,4 +1,4 @@
-"""What is kept of a table that is compared for ever, what it says is wrong, and what is sent of it to CloudWatch."""
+"""The stored record of an endless comparison of a table, the problems in it, and its metrics in CloudWatch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_rows_that_differ_are_counted_by_kind_and_so_they_are_after_the_comparis
         ({}, NOW + 900, None),
         ({}, NOW + 901, "has said nothing for 901 s"),
         ({"behind_seconds": 900.0}, NOW, None),
-        ({"behind_seconds": 901.0}, NOW, "the lake does not come as far as its source was 901 s ago"),
+        ({"behind_seconds": 901.0}, NOW, "the lake does not have what its source had 901 s ago"),
         # A round that is an hour old where one comes every ten minutes; and three intervals where they are long.
         ({"round_at": NOW - HOUR}, NOW, None),
         ({"round_at": NOW - HOUR - 1}, NOW, "no round over all rows was complete for the last 3,601 s"),
@@ -68,13 +68,13 @@ def test_rows_that_differ_are_counted_by_kind_and_so_they_are_after_the_comparis
         ({"round_at": None, "started_at": NOW - HOUR}, NOW, None),
         ({"round_at": None, "started_at": NOW - HOUR - 1}, NOW, "no round over all rows was complete"),
         ({"round_at": NOW - 9 * HOUR, "started_at": NOW - 60}, NOW, None),
-        ({"unsettled": 11}, NOW, "11 of 1,000 rows could not be told"),
+        ({"unsettled": 11}, NOW, "11 of 1,000 rows could not be checked"),
         ({"unsettled": 10}, NOW, None),
         # One per cent of them, or ten where that is more: a few rows that are always being changed are no problem.
         ({"unsettled": 100, "source_rows": 10_000}, NOW, None),
         ({"unsettled": 101, "source_rows": 10_000}, NOW, "101 of 10,000 rows"),
         ({"unsettled": 10, "source_rows": 10}, NOW, None),
-        ({"error": "PostgreSQL does not answer"}, NOW, "does not get on: PostgreSQL does not answer"),
+        ({"error": "PostgreSQL does not answer"}, NOW, "the comparison fails: PostgreSQL does not answer"),
     ],
 )
 def test_a_comparison_that_does_not_learn_more_is_told_and_one_that_was_ended_on_purpose_is_not(
@@ -90,8 +90,8 @@ def test_of_a_comparison_that_is_silent_only_that_and_its_last_error_are_told() 
     silent = replace(WELL, behind_seconds=5000.0, unsettled=500, error="no memory")
     texts = found(silent, NOW + 9 * HOUR)
     assert [text.partition(":")[0] for text in texts] == [
-        "the comparison has said nothing for 32,400 s",
-        "the comparison does not get on",
+        "the comparison has said nothing for 32,400 s, so rows may differ without notice",
+        "the comparison fails",
     ]
 
 
@@ -226,7 +226,7 @@ def test_rounds_that_took_long_may_take_as_long_after_a_start() -> None:
 
 
 class Sent:
-    """CloudWatch, with what was sent to it in each request."""
+    """Takes the place of CloudWatch, and keeps the metrics of each request."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, float]] = []

@@ -1,4 +1,4 @@
-"""Where changes wait on their way, read from landing objects and commits made by hand."""
+"""The stages at which changes wait on their way, read from landing objects and commits made by hand."""
 
 from __future__ import annotations
 

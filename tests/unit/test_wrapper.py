@@ -59,20 +59,20 @@ class Repository:
         own = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(self.folder)]
         return subprocess.run([*own, *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
-    def commit(self, version: str) -> str:
+    def commit(self, version: str, command: str = COMMAND) -> str:
         tools = self.folder / "tools"
         tools.mkdir(exist_ok=True)
         (tools / "setup").write_text(SETUP)
         (tools / "setup").chmod(0o755)
-        (self.folder / "command").write_text(COMMAND.replace("VERSION", version))
+        (self.folder / "command").write_text(command.replace("VERSION", version))
         (self.folder / ".gitignore").write_text("/.venv/\n")
         self.git("add", ".")
         self.git("commit", "--quiet", "--allow-empty", "--message", version)
         return self.git("rev-parse", "HEAD")
 
-    def release(self, version: str, *, annotated: bool = False) -> str:
+    def release(self, version: str, *, annotated: bool = False, command: str = COMMAND) -> str:
         """Commit a release, tag it, and return its commit."""
-        commit = self.commit(version)
+        commit = self.commit(version, command)
         self.git("tag", "--force", *(["--annotate", "--message", version] if annotated else []), f"v{version}")
         return commit
 
@@ -110,6 +110,13 @@ class Lake:
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return programs.run([self.folder / WRAPPER, *arguments], cwd=self.folder, env={**self.variables, **variables})
+
+    def upgraded(self, version: str) -> str:
+        """Upgrade, see that the release's own verb ran, and return what the script said."""
+        done = self.run("upgrade")
+        said = f"{version} upgrade --folder {self.folder} in {self.folder}\n"
+        assert (done.returncode, done.stdout) == (STATUS, said), done.stderr
+        return done.stderr
 
     def start(self, *arguments: str, errors: Path, **variables: str) -> subprocess.Popen[bytes]:
         with errors.open("wb") as file:
@@ -156,7 +163,22 @@ def instead_of(program: str, folder: Path, script: str) -> str:
 def path_without(program: str, folder: Path) -> str:
     """Return a PATH that has what the script needs, without one program."""
     folder.mkdir()
-    for name in ("sh", "dirname", "sed", "mkdir", "mv", "rm", "cat", "tail", "find", "id", "ls", "git", "python3"):
+    for name in [
+        "sh",
+        "dirname",
+        "sed",
+        "mkdir",
+        "cp",
+        "mv",
+        "rm",
+        "cat",
+        "tail",
+        "find",
+        "id",
+        "ls",
+        "git",
+        "python3",
+    ]:
         found = shutil.which(name)
         assert found
         if name != program:
@@ -304,30 +326,70 @@ def test_a_fetched_commit_of_another_release_is_refused(repository: Repository, 
     assert f"commit: found {commit}, expected {other}, where v0.4.0" in done.stderr
 
 
-def test_upgrade_records_the_commit_and_runs_nothing(repository: Repository, lake: Lake) -> None:
+def test_upgrade_records_the_commit_and_runs_the_releases_verb(repository: Repository, lake: Lake) -> None:
     lake.want("0.3.0", repository.release("0.3.0"))
     commit = repository.release("0.4.0", annotated=True)
     lake.settings.write_text(f"# ours\n{lake.settings.read_text()}".removesuffix("\n"))
     lake.change_release("0.3.0", "0.4.0")
-    done = lake.run("upgrade")
-    assert (done.returncode, done.stdout, lake.setup_runs) == (0, "", 0)
-    assert f"verified release 0.4.0, and recorded its commit {commit} in {lake.settings}" in done.stderr
-    assert "Nothing of the release ran" in done.stderr
+    said = lake.upgraded("0.4.0")
+    assert f"verified release 0.4.0, and recorded its commit {commit} in {lake.settings}" in said
+    assert f"Setting up release 0.4.0 in {lake.home / commit}" in said
     assert LakeFolder(lake.folder).settings.commit_of == "0.4.0"
     assert lake.settings.read_text() == (
         f"# ours\nname: lake\nrelease: 0.4.0\nrepository: {repository.folder}\ncommit: {commit}\ncommit_of: 0.4.0\n"
     )
     assert lake.run("status").stdout == f"0.4.0 status in {lake.folder}\n"
+    assert lake.setup_runs == 1
+
+
+def test_two_hyphens_pass_upgrade_on_to_the_release(repository: Repository, lake: Lake) -> None:
+    lake.want("0.3.0", repository.release("0.3.0"))
+    assert lake.run("--", "upgrade").stdout == f"0.3.0 -- upgrade in {lake.folder}\n"
+
+
+def test_upgrade_goes_on_after_a_set_up_that_failed(repository: Repository, lake: Lake) -> None:
+    lake.want("0.3.0", repository.release("0.3.0"))
+    commit = repository.release("0.4.0")
+    lake.change_release("0.3.0", "0.4.0")
+    fail = lake.setups.with_suffix(".fail")
+    fail.touch()
+    done = lake.run("upgrade")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"commit: {commit}\n" in lake.settings.read_text()
+    fail.unlink()
+    assert "has the commit of release 0.4.0 already" in lake.upgraded("0.4.0")
+
+
+def test_a_script_that_is_replaced_while_it_runs_ends_as_it_was(repository: Repository, lake: Lake) -> None:
+    # As the release's verb does, the command writes another script beside this one and renames it.
+    replaces = COMMAND.replace("exit 7", 'printf "exit 9\\n" > .new && mv .new headwater\nexit 7')
+    lake.want("0.3.0", repository.release("0.3.0", command=replaces))
+    lake.upgraded("0.3.0")
+    assert (lake.folder / WRAPPER).read_text() == "exit 9\n"
 
 
 def test_upgrade_keeps_the_commit_of_the_same_release(repository: Repository, lake: Lake) -> None:
     lake.want("0.3.0", repository.release("0.3.0"))
     before = lake.settings.read_text()
-    done = lake.run("upgrade")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "has the commit of release 0.3.0 already" in done.stderr
-    assert lake.settings.read_text() == before
     assert "upgrade: found --yes, expected no argument" in lake.refused("upgrade", "--yes")
+    for _ in range(2):
+        assert "has the commit of release 0.3.0 already" in lake.upgraded("0.3.0")
+    assert lake.settings.read_text() == before
+    assert lake.setup_runs == 1
+
+
+def test_a_record_cut_off_leaves_the_settings(repository: Repository, lake: Lake, tmp_path: Path) -> None:
+    lake.want("0.3.0", repository.release("0.3.0"))
+    before = lake.settings.read_text().replace("release: 0.3.0", "release: 0.4.0")
+    lake.settings.write_text(before)
+    lake.settings.chmod(0o640)
+    repository.release("0.4.0")
+    path = instead_of("mv", tmp_path / "programs", 'case $2 in */headwater.yaml) exit 1 ;; esac; exec $REAL "$@"\n')
+    assert lake.run("upgrade", PATH=path).returncode == 1
+    assert lake.settings.read_text() == before
+    lake.run("upgrade")
+    assert "commit_of: 0.4.0" in lake.settings.read_text()
+    assert lake.settings.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_commit_of_unknown_origin_stays_what_it_is(repository: Repository, lake: Lake) -> None:
@@ -340,7 +402,7 @@ def test_a_commit_of_unknown_origin_stays_what_it_is(repository: Repository, lak
     assert f"commit: found {commit}, expected {moved}" in lake.refused("upgrade")
     assert lake.settings.read_text() == unknown
     repository.git("tag", "--force", "v0.3.0", commit)
-    assert lake.run("upgrade").returncode == 0
+    lake.upgraded("0.3.0")
     assert lake.settings.read_text() == recorded
 
 
@@ -359,7 +421,7 @@ def test_upgrade_to_a_commit_without_a_tag_drops_the_other(repository: Repositor
     commit = repository.commit("next")
     lake.change_release("0.3.0", commit)
     assert "run ./headwater upgrade" in lake.refused("status")
-    assert lake.run("upgrade").returncode == 0
+    lake.upgraded("next")
     assert not re.search("^commit", lake.settings.read_text(), re.MULTILINE)
     assert lake.run("status").stdout == f"next status in {lake.folder}\n"
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headwater.errors import UserError
-from headwater.yaml_files import convert, load_yaml, read_yaml, set_value, yaml_paths
+from headwater.yaml_files import convert, load_yaml, read_yaml, remove_value, set_value, yaml_paths
 
 
 def test_a_field_that_is_written_twice_is_refused() -> None:
@@ -46,6 +46,45 @@ def test_a_value_is_replaced_and_all_around_it_stays() -> None:
 def test_a_field_that_is_not_there_is_added_to_its_mapping(text: str, path: str, expected: str) -> None:
     assert set_value(text, path.split("."), "5") == expected
     assert set_value(expected, path.split("."), "5") == expected
+
+
+def test_a_field_is_added_behind_the_one_that_is_named() -> None:
+    text = "a: 1  # one\n\n# of b\nb: 2\n"
+    assert set_value(text, ("c",), "5", behind="a") == "a: 1  # one\nc: 5\n\n# of b\nb: 2\n"
+    assert set_value(text, ("c",), "5", behind="x") == f"{text}c: 5\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "expected"),
+    [
+        ("a: 1\nb: 2   # of b\nc: 3\n", "b", "a: 1\nc: 3\n"),
+        ("a: 1\n# of b\n# too\nb: 2\n# of c\nc: 3\n", "b", "a: 1\n# of c\nc: 3\n"),
+        ("a: 1\n# of all\n\nb: 2\nc: 3", "b", "a: 1\n# of all\n\nc: 3"),
+        ("a: 1\nb: 2  # of b\n      # and more\nc: 3\n", "b", "a: 1\nc: 3\n"),
+        ("# of the file\na: 1\nb: 2\n", "a", "# of the file\nb: 2\n"),
+        (
+            "a:\n  b: 1\n  # of c\n  c:\n    - 2\n\n  d: |\n    x\n\ne: 3\n",
+            "a.c",
+            "a:\n  b: 1\n\n  d: |\n    x\n\ne: 3\n",
+        ),
+        ("a:\n  b: 1\n  d: |\n    x\n\ne: 3\n", "a.d", "a:\n  b: 1\n\ne: 3\n"),
+        ("x: 0\n# of a\na:\n  # of b\n  b: 1\nc: 2\n", "a.b", "x: 0\nc: 2\n"),
+        ("a: {b: 1, c: 2, d: 3}  # all\n", "a.b", "a: {c: 2, d: 3}  # all\n"),
+        ("a: {b: 1, c: 2, d: 3}  # all\n", "a.c", "a: {b: 1, d: 3}  # all\n"),
+        ("a: {b: 1, c: 2, d: 3}  # all\n", "a.d", "a: {b: 1, c: 2}  # all\n"),
+        ("a: {b: {c: 1}}\nd: 2\n", "a.b.c", "d: 2\n"),
+        ("a: [1, 2]\nb: null\n", "b", "a: [1, 2]\n"),
+        ("a: 1\nb:\nc: 2\n", "b", "a: 1\nc: 2\n"),
+    ],
+)
+def test_a_field_is_removed_with_its_comments(text: str, path: str, expected: str) -> None:
+    assert remove_value(text, path.split(".")) == expected
+
+
+@pytest.mark.parametrize("path", ["b", "a.c", "a.b.c", "d.e"])
+def test_a_field_that_is_not_there_cannot_be_removed(path: str) -> None:
+    with pytest.raises(KeyError):
+        remove_value("a: {b: 1}\nd: [1]\n", path.split("."))
 
 
 def test_what_is_not_yaml_is_refused() -> None:

@@ -96,7 +96,7 @@ def findings(file: str, paragraphs: Sequence[Paragraph]) -> list[Finding]:
 
 
 def _finding(file: str, paragraph: Paragraph, result: CheckResult, begin: int) -> Finding:
-    """What a check has found in a paragraph, which begins at a position of the checked text."""
+    """The finding of a check in a paragraph, which begins at a position of the checked text."""
     first, last = (position - begin for position in result.span)
     sentence_begin, sentence_end = next(
         (sentence for sentence in _sentences(paragraph.plain) if first < sentence[1]), (0, len(paragraph.text))

@@ -1,7 +1,6 @@
-"""Events in EventBridge by which people hear that a table is not written, that it is again, that it lacks rows, and
-that what has to be done to it from time to time keeps failing.
+"""Events that the writer sends to EventBridge: a table fails, recovers or lacks rows, or its maintenance fails.
 
-Their names, which the rules of the monitoring stack use too, and the report that sends them.
+The rules of the monitoring stack use the same names of events.
 """
 
 from __future__ import annotations
@@ -14,27 +13,32 @@ from typing import Any
 from headwater.lake.base.command_lines import CommandLines
 
 TRIES = 3
-"""A failure that may pass, and has come so often in a row, does not."""
+"""A failure that may pass by itself is announced when it has come this many times in a row."""
 
 FAILING = "Table Failing"
 RECOVERED = "Table Recovered"
 INCOMPLETE = "Table Incomplete"
 UPKEEP_FAILING = "Upkeep Failing"
-# What the name of an environment's Glue database begins with.
+# The prefix of the name of an environment's Glue database.
 _DATABASES = "headwater_"
 _DETAIL_CHARACTERS = 4000
-"""How much of an error's text an event takes; EventBridge takes 256 KB in all, a message of SNS too."""
+"""An event has at most this many characters of an error's text. EventBridge and SNS take 256 KB in all."""
 
 
 def event_source(database: str) -> str:
-    """The source, in EventBridge, of the events of the writers of a Glue database; it tells environments apart."""
+    """The event source of the writers of a Glue database. It differs from environment to environment."""
     return f"{database}.writer"
 
 
 class EventBridgeReport:
-    """Receives a writer's events, and hands on to EventBridge that a table fails, that it works again, that it begins
-    with changes before which there were others, and that a chore of its upkeep fails. A failure that may pass is told
-    when it has come three times in a row, and so is one of upkeep. Several threads may report at the same time."""
+    """Sends EventBridge the writer's events that an operator must act on.
+
+    - A table fails, or works again. A failure that may pass is sent when it has come three times in a row.
+    - A table lacks the changes that came before its first one.
+    - A maintenance task of a table has failed three times in a row.
+
+    Several threads may report at the same time.
+    """
 
     def __init__(self, events: Any, database: str) -> None:
         self._events = events
@@ -61,12 +65,15 @@ class EventBridgeReport:
             self._send(RECOVERED, event["table"], {})
         elif kind == "begins late":
             table, partition = event["table"], event["partition"]
-            message = f"What landed of {partition} begins with offset {event['first_offset']}: older changes are gone."
+            message = (
+                f"The landing objects of {partition} begin with offset {event['first_offset']}: older changes are "
+                "gone, and the table lacks them."
+            )
             again = self._commands.resync(event["main_table"])
             step = f"Read the source's rows again: {again}. If that is under way, wait for it."
             self._send(INCOMPLETE, table, {"message": message, "next_step": step})
         elif kind == "upkeep failed" and event["attempt"] == TRIES:
-            step = "Changes are still written. Do what the message says; it is tried again when it is due."
+            step = "Changes are still written. Do what the message says; the writer tries again when it is due."
             message = f"{event['chore']}: {event['message']}"
             self._send(UPKEEP_FAILING, event["table"], {**event, "message": message, "next_step": step})
 
@@ -80,14 +87,14 @@ class EventBridgeReport:
             answer = self._events.put_events(Entries=[entry])
             refused = answer["Entries"][0].get("ErrorMessage") if answer["FailedEntryCount"] else None
         except Exception as error:
-            # Whatever is wrong with EventBridge, the other tables go on; the silent table raises its own alarm.
+            # An error of EventBridge must not stop the other tables. The failing table raises its own alarm.
             refused = f"{type(error).__name__}: {error}"
         if refused is not None:
-            sys.stderr.write(f"EventBridge took no event: {refused}\n")
+            sys.stderr.write(f"{kind}: {table}: EventBridge did not take this event, nobody was notified: {refused}\n")
 
 
 def _plain(text: str) -> str:
-    """A text as one line without quotes and backslashes, since EventBridge puts it into one as it is."""
+    """A text as one line without quotes and backslashes: EventBridge's input transformer does not escape them."""
     return " ".join(text[:_DETAIL_CHARACTERS].split()).replace('"', "'").replace("\\", "/")
 
 

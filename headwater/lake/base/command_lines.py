@@ -1,4 +1,4 @@
-"""Commands that advice names, as one types them."""
+"""The commands that advice in errors and events names, ready to be typed."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CommandLines:
-    """The commands of an environment, which find by its name all that they need. ``existing`` are the options that name
-    its PostgreSQL database to those that take no environment, where it is an existing one."""
+    """The commands of an environment."""
 
     environment: str
+    """Its name, by which the commands find all that they need."""
     existing: str = ""
+    """The options that name an existing PostgreSQL database, for commands that take no environment."""
 
     def resync(self, *tables: str) -> str:
-        """Has PostgreSQL's tables read again."""
+        """Takes a new snapshot of tables of PostgreSQL."""
         return f"headwater resync {' '.join(tables)} --env {self.environment}"
 
     def backfill(self, table: str) -> str:
-        """Loads the rows of a table of PostgreSQL's."""
+        """Loads the rows of a table of PostgreSQL."""
         return f"headwater backfill --table {table} --env {self.environment}"
 
     def verify(self, *options: str) -> str:
@@ -26,7 +27,7 @@ class CommandLines:
         return " ".join(["headwater verify --env", self.environment, *options])
 
     def capture(self) -> str:
-        """Prepares an existing database."""
+        """Prepares an existing database for capture."""
         return f"headwater db capture {self.existing} --user OWNER"
 
     def check(self) -> str:

@@ -1,4 +1,4 @@
-"""How long a writer waits before it looks again where it found nothing to commit."""
+"""How long a writer waits until its next poll after one that found nothing to commit."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ FIRST_PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class IdlePause:
-    """Seconds between two looks: ``first`` after work, then twice as long each time, up to ``longest``. What lands is
-    found within ``longest``, and sooner while there is work."""
+    """The pause between two polls. It doubles with each poll that finds nothing.
+
+    So a change is found within ``longest`` seconds, and sooner while there is work.
+    """
 
     first: float
+    """Seconds of the first pause after work."""
     longest: float
+    """Seconds of the longest pause."""
 
-    def after(self, idle_looks: int) -> float:
-        """The pause after this many looks in a row (1 or more) that found nothing."""
+    def after(self, idle_polls: int) -> float:
+        """The pause in seconds after this many polls in a row (1 or more) that found nothing."""
         pause = self.first
-        for _ in range(idle_looks - 1):
+        for _ in range(idle_polls - 1):
             if pause >= self.longest:
                 break
             pause *= 2

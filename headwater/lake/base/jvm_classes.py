@@ -1,4 +1,4 @@
-"""Java's classes by their full names, and what is in its collections."""
+"""Java's classes by their full names, and the elements of its collections."""
 
 from typing import Any
 
@@ -7,15 +7,21 @@ from pyspark.sql import SparkSession
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """The class of that full name, an inner one's with ``$``. py4j's own way, by dots, has the JVM look in every jar
-    whether ``org`` is a class, and then ``org.apache``, each time."""
+    """The class of that full name; an inner class's name has ``$``.
+
+    py4j's own notation (``jvm.org.apache…``) is slow: the JVM searches every jar for a class ``org``, then for
+    ``org.apache``, each time.
+    """
     gateway: Any = spark.sparkContext._gateway
     return JavaClass(name, gateway._gateway_client)
 
 
 def elements(collection: Any) -> list[Any]:
-    """What is in a Java collection. A loop of Python's over it ends by an exception of Java's, which PySpark compares
-    with a dozen classes that it names by dots."""
+    """The elements of a Java collection.
+
+    A Python loop over the collection would be slow. It ends with a Java exception, and PySpark looks up a dozen
+    classes by dotted names to convert that.
+    """
     array = collection.toArray()
     return [array[index] for index in range(len(array))]
 

@@ -1,7 +1,7 @@
 """Signals that reach Spark's JVM and not the job.
 
-The process of ``spark-submit`` is the JVM, and Python is its child. Whoever asks that process to end (SIGTERM) would
-end Spark in the middle of a commit, and the job with it.
+The process of ``spark-submit`` is the JVM, and Python is its child. A SIGTERM to that process would end Spark, and the
+job with it, in the middle of a commit.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _POLL_SECONDS = 0.2
 def forward_to(stop: threading.Event, spark: SparkSession) -> None:
     """Let SIGTERM and SIGINT to the JVM of this session set ``stop`` instead of ending it: it ends after Python has.
 
-    A hook of the JVM's end would come too late: Hudi writes no log file any more once that has begun. Python asks the
-    JVM whether a signal has come. If the JVM called Python, Python would listen on a port on which PySpark's gateway
-    asks for no token: whoever reaches it could stop the job.
+    A shutdown hook of the JVM would come too late: Hudi writes no log file once shutdown has begun. So Python polls the
+    JVM for signals. A call from the JVM to Python would need an open port. PySpark's gateway requires no token there:
+    anyone who reaches it could stop the job.
     """
     signals = java_class(spark, "io.headwater.lake.StopSignals")()
     threading.Thread(target=_watch, args=(signals, stop), name="signals", daemon=True).start()

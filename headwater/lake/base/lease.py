@@ -1,7 +1,7 @@
 """One writer per table: a lease object in S3, taken and renewed by conditional writes.
 
-It is taken before any Hudi client exists, because a second client's clean-up would roll back the first one's open
-commit, and checked before every commit.
+The job takes the lease before it makes a Hudi client: a second client's clean-up would roll back the first one's open
+commit. It checks the lease before every commit.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from headwater.lake.base.s3_uri import split_uri
 from headwater.lake.base.s3_versions import met_another
 
 LEASE_SECONDS = 60.0
-"""How long a dead writer's lease lasts, unless it is told otherwise. It is renewed when half of it has passed."""
+"""A lease expires after this many seconds, by default. It is renewed when half of them have passed."""
 _CLOCKS = 1.1
-"""How many lifetimes of a lease are waited for, as another's clock may be ahead."""
+"""A writer waits this many lifetimes for another's lease, since the other's clock may be ahead."""
 
 
 class LeaseLost(RuntimeError):
@@ -28,8 +28,12 @@ class LeaseLost(RuntimeError):
 
 
 class Lease:
-    """A lease on ``uri`` (the object's ``s3://`` address). ``ttl`` is in seconds; ``clock`` gives seconds since 1970,
-    and the clocks of two writers must differ by much less than the ttl."""
+    """A lease on a table: an object in S3 with its owner and the time when it expires.
+
+    - ``uri``: the object's ``s3://`` address.
+    - ``ttl``: seconds until the lease expires. The clocks of two writers must differ by much less.
+    - ``clock``: gives seconds since 1970.
+    """
 
     def __init__(
         self, s3: Any, uri: str, owner: str, ttl: float = LEASE_SECONDS, clock: Callable[[], float] = time.time
@@ -48,8 +52,11 @@ class Lease:
         self._renewer: threading.Thread | None = None
 
     def acquire(self, wait: float, stop: threading.Event) -> None:
-        """Take the lease, waiting at most ``wait`` seconds for another's to run out, and no longer than until ``stop``
-        is set, and keep it renewed in the background. Raises LeaseLost naming the holder."""
+        """Take the lease, and renew it in the background from then on.
+
+        Waits until another's lease has expired, at most ``wait`` seconds, and not after ``stop`` is set. Raises
+        LeaseLost with the holder's name.
+        """
         deadline = time.monotonic() + wait
         while (holder := self._try()) is not None:
             if time.monotonic() >= deadline or stop.wait(0.5):
@@ -60,8 +67,10 @@ class Lease:
         self._renewer.start()
 
     def check(self) -> None:
-        """Renew the lease if less than half of its time is left. Raises LeaseLost, also where renewing took so long
-        that it is so again."""
+        """Renew the lease if less than half of its time is left.
+
+        Raises LeaseLost if another writer has it, or if the renewal took more than half of its time.
+        """
         with self._guard:
             if self._is_fresh():
                 return
@@ -85,7 +94,7 @@ class Lease:
             self._etag = None
 
     def _try(self) -> str | None:
-        """None where the lease is ours now, else its holder."""
+        """Try once to take the lease. Returns None if it is ours now, else its holder."""
         try:
             stored = self._s3.get_object(Bucket=self._bucket, Key=self._key)
         except self._s3.exceptions.NoSuchKey:
@@ -102,9 +111,10 @@ class Lease:
             return "a writer that was faster"
 
     def _put(self, etag: str | None) -> None:
-        """Write the lease over the version ``etag``. Where another version is there, it may be our own: a write whose
-        answer was lost, so that this one came too late or was sent twice. Then the lease is written over that one.
-        Raises LeaseLost."""
+        """Write the lease over the version ``etag``. Raises LeaseLost if another writer's version is there.
+
+        Another version may also be our own: S3 made a write whose answer was lost. Then this writes over that one.
+        """
         written = self._written(etag)
         if written is None:
             own = self._own_etag()
@@ -116,8 +126,7 @@ class Lease:
         self._etag, self._expires = written
 
     def _written(self, etag: str | None) -> tuple[str, float] | None:
-        """Write the lease over that version, and return its ETag and when it runs out; None where another version is
-        there."""
+        """Write the lease over that version. Returns its ETag and when it expires; None if another version is there."""
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         expires = self._clock() + self._ttl
         body = json.dumps({"owner": self._owner, "token": self._token, "expires": expires}).encode()
@@ -145,16 +154,23 @@ class Lease:
                     self._put(self._etag)
             except LeaseLost:
                 return
-            except Exception:  # may pass: the next rounds, or check() before a commit, decide
+            except Exception:  # may pass by itself: a later try, or check() before a commit, decides
                 pause = self._ttl / 10
             else:
                 pause = self._ttl / 2
 
 
 class Leases:
-    """The leases of a job's tables, below the ``s3://`` address ``uri``. Each is taken for the table's first writer,
-    and again for the next one where it was lost. Threads of different tables may take theirs at the same time. None is
-    waited for once ``stop`` is set."""
+    """The leases of a job's tables.
+
+    A table's lease is taken for its first writer, and taken anew for the next writer if it was lost. Threads of
+    different tables may take theirs at the same time.
+
+    - ``uri``: the ``s3://`` address of the folder that has the leases.
+    - ``owner``: the name under which this job holds them.
+    - ``ttl``: seconds until a lease expires.
+    - ``stop``: once it is set, the job waits for no lease.
+    """
 
     def __init__(self, s3: Any, uri: str, owner: str, ttl: float, stop: threading.Event) -> None:
         self._s3 = s3
@@ -165,7 +181,7 @@ class Leases:
         self._held: dict[str, Lease] = {}
 
     def take(self, table: str) -> Lease:
-        """The lease of a table, held now. Waits until a dead writer's has run out. Raises LeaseLost."""
+        """Take the lease of a table. Waits until a dead writer's lease has expired. Raises LeaseLost."""
         lease = self._held.get(table)
         if lease is not None:
             try:

@@ -15,7 +15,7 @@ Report = Callable[[dict[str, Any]], None]
 
 NAMESPACE = "Headwater"
 DATABASE = "Database"
-"""The first dimension of every metric: the Glue database, which tells the environments of one account apart."""
+"""The first dimension of every metric: the Glue database. Each environment of an account has its own."""
 TABLE = "Table"
 """The second and last dimension."""
 
@@ -28,17 +28,18 @@ COMMIT_SECONDS = "CommitSeconds"
 QUARANTINED = "QuarantinedRecords"
 """How many records could not be decoded and were put aside."""
 UNFIT = "UnfitValues"
-"""How many values did not fit their columns and stand in ``_rest`` instead. It is sent only where there were any."""
+"""How many conversion errors there were: values that did not fit their columns, and stand in ``_rest`` instead. It is
+sent only if there were any."""
 LEFT_OUT = "LeftOutAttributes"
-"""How many attributes of DynamoDB's items were not stored, because no maps led to what the contract excludes or masks
-in them. It is sent only where there were any."""
+"""How many attributes of DynamoDB's items were not stored. The contract excludes or masks a value inside them, and the
+path to it leads through something else than maps. It is sent only if there were any."""
 
 DIFFERENCES = "Differences"
-"""How many rows of a source and its table differ, as who compares them for ever has found."""
+"""How many rows of a source and its table differ, by the last round of ``headwater verify --watch``."""
 HINDRANCES = "ComparisonHindrances"
-"""How many things keep that comparison for long from learning more, and 0 once it was ended on purpose."""
+"""How many problems have kept that comparison from going on for long. It is 0 once an operator has ended it."""
 COMPARISONS = "Comparisons"
-"""How many comparisons for ever say that they run, once a minute each."""
+"""How many such comparisons run. Each reports itself once a minute."""
 
 _UNITS = {
     **dict.fromkeys((CHANGES, QUARANTINED, UNFIT, LEFT_OUT), "Count"),
@@ -49,23 +50,29 @@ _VALUES_PER_DATUM = 150  # PutMetricData's limit
 
 @dataclass
 class _Pending:
-    """What is not sent yet of one table: sums, and how often each value occurred."""
+    """The metrics of one table that are not sent yet."""
 
     sums: Counter[str] = field(default_factory=lambda: Counter({CHANGES: 0, QUARANTINED: 0}))
+    """The totals of the metrics that count, by their names."""
     values: dict[str, Counter[float]] = field(default_factory=dict)
+    """How often each value of the other metrics occurred, by their names."""
 
     def add(self, name: str, value: float) -> None:
         self.values.setdefault(name, Counter())[round(value, 1)] += 1
 
 
 class CloudWatchReport:
-    """Receives a writer's events and sends their metrics every ``every`` seconds, in the thread of the event that comes
-    when that time is over. A failed request never stops the writer: its counts go with the next request, its values
-    are dropped.
+    """Makes metrics of a writer's events, and sends them to CloudWatch every ``every`` seconds.
 
-    These events count, others are ignored: ``commit`` (``changes``, ``unfit``, ``left_out``, ``seconds``,
-    ``completed_at`` and ``oldest_source_at``, both in seconds since 1970, the latter None where no change has a time),
-    ``quarantine`` (``records``) and ``idle``, each with its ``table``. Several threads may report at the same time.
+    The thread of the first event after that time sends them. A failed request never stops the writer: its counts go
+    with the next request, its values are dropped. Several threads may report at the same time.
+
+    It uses these events, each with its ``table``, and ignores others:
+
+    - ``commit``: ``changes``, ``unfit``, ``left_out``, ``seconds``, and two times in seconds since 1970:
+      ``completed_at``, and ``oldest_source_at``, which is None if no change has a time.
+    - ``quarantine``: ``records``.
+    - ``idle``.
     """
 
     def __init__(
@@ -84,7 +91,7 @@ class CloudWatchReport:
         self._due = clock() + every
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Take in one event, and send if it is time to."""
+        """Count one event, and send the metrics if it is time to."""
         kind = event["event"]
         if kind not in ("commit", "quarantine", "idle"):
             return
@@ -105,7 +112,7 @@ class CloudWatchReport:
         self.flush()
 
     def flush(self) -> None:
-        """Send what has come in since the last request. Call this when the writer ends."""
+        """Send the metrics since the last request. Call this when the writer ends."""
         with self._lock:
             self._due = self._clock() + self._every
             pending, self._pending = self._pending, {}
@@ -115,7 +122,7 @@ class CloudWatchReport:
         try:
             self._cloudwatch.put_metric_data(Namespace=NAMESPACE, MetricData=data)
         except Exception as error:
-            # Whatever is wrong with CloudWatch, the lake goes on; missing metrics raise their own alarm.
+            # An error of CloudWatch must not stop the writer. Missing metrics raise their own alarm.
             sys.stderr.write(f"CloudWatch took no metrics: {type(error).__name__}: {error}\n")
             with self._lock:
                 for table, unsent in pending.items():
@@ -146,7 +153,7 @@ class CloudWatchReport:
 
 
 def impatient_client(service: Literal["cloudwatch", "events", "s3"], attempts: int = 1) -> Any:
-    """A client of an AWS service whose attempts give up after a few seconds, since a writer waits for it."""
+    """A client of an AWS service whose requests time out after a few seconds, since a writer waits for them."""
     import boto3
     from botocore.config import Config
 

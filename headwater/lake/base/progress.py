@@ -1,4 +1,4 @@
-"""How far a table has been written: the cursor, the floor and the epoch that each of its commits carries."""
+"""How far a table has been written: the cursor, the truncate marker and the epoch that each of its commits carries."""
 
 from __future__ import annotations
 
@@ -7,61 +7,68 @@ import time
 from dataclasses import asdict, dataclass, field, fields, replace
 
 NOTED_AS = "headwater.progress"
-"""What the metadata of a commit calls its progress, which is there as JSON."""
+"""The name of the progress, as JSON, in the metadata of a commit."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What every commit of Headwater's carries. ``cursor``: how far the source is read. ``floor``: the ``_order`` below
-    which no row is alive. ``epoch`` and ``layout`` (key, partitioning, buckets): what the table was written with.
-    ``since``: when streaming began, in microseconds since 1970; every change since then is read or will be; 0 where
-    that moment is not known. ``exports``: how many data files of each export are in the table. ``order_version``: the
-    layout of the table's ``_order``, as ``changes.order_version`` counts them. Older commits carry none: theirs is 1.
-    ``purged``: the latest ``_order`` of a tombstone that is purged. ``lowest``: no row of the table has had a lower
-    ``_order``, "" where that is not known. ``erased``: how many keys are forgotten at least, which
-    ``erased_keys`` has; ``erased_mark`` tells which they are, and up to which orders.
+    """The progress of a table, as every commit of Headwater's carries it.
 
-    The commits of compaction and cleaning carry none, so the newest instant that holds one counts."""
+    The commits of compaction and cleaning carry none, so the newest instant that holds one counts.
+    """
 
     cursor: dict[str, int] = field(default_factory=dict)
+    """How far the source is read, by partition or shard."""
     floor: str = ""
+    """The truncate marker: the ``_order`` below which no row is alive."""
     epoch: int = 1
+    """The epoch in which the table was written."""
     layout: str = ""
+    """The key, the partitioning and the buckets with which the table was written."""
     since: int = 0
+    """When streaming began, in microseconds since 1970; 0 if unknown. Every change since then is or will be read."""
     exports: dict[str, int] = field(default_factory=dict)
+    """How many data files of each export are in the table."""
     order_version: int = 1
+    """The layout of the table's ``_order``, a number of ``changes.order_version``. The oldest commits carry none."""
     purged: str = ""
+    """The latest ``_order`` of a tombstone that is purged."""
     lowest: str = ""
+    """No row of the table has had a lower ``_order``; "" if unknown."""
     erased: int = 0
+    """How many keys are erased at least; ``erased_keys`` has them."""
     erased_mark: str = ""
+    """A digest of the erased keys, and of the orders up to which they are erased."""
 
     def with_streaming_start(self, since: int = 0) -> Progress:
-        """This progress with that moment as ``since``, or now without one, unless an earlier moment is known."""
+        """This progress with ``since`` set to that moment, by default now, unless an earlier moment is known."""
         return self if self.since else replace(self, since=since or time.time_ns() // 1000)
 
     def in_epoch(self, epoch: int, order_version: int, *, from_beginning: bool) -> Progress:
-        """This progress at the beginning of an epoch: what was loaded or read before counts as older than everything
-        from now on, whatever the layout of its order. ``from_beginning``: the source is read anew from its starting
-        position."""
+        """This progress at the beginning of an epoch, whose changes are newer than all that were written before.
+
+        ``order_version`` is the layout of the new epoch's orders. If ``from_beginning``, the source is read anew from
+        its starting position.
+        """
         cursor = {} if from_beginning else self.cursor
         return replace(self, cursor=cursor, epoch=epoch, since=0, exports={}, order_version=order_version)
 
     def to_json(self) -> str:
-        """The text kept in the commit's metadata."""
-        noted = asdict(self)
+        """The text for the commit's metadata."""
+        recorded = asdict(self)
         if not self.erased:
-            # A release that does not know of forgotten keys may read on where there are none.
-            del noted["erased"], noted["erased_mark"]
-        return json.dumps(noted, sort_keys=True)
+            # Without these fields, a release that does not know erased keys can read the table.
+            del recorded["erased"], recorded["erased_mark"]
+        return json.dumps(recorded, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> Progress:
-        """Read back what ``to_json`` wrote. Raises ValueError where a later release has."""
-        noted = json.loads(text)
-        unknown = sorted(noted.keys() - {known.name for known in fields(Progress)})
+        """The progress that ``to_json`` wrote. Raises ValueError if a later release has written it."""
+        recorded = json.loads(text)
+        unknown = sorted(recorded.keys() - {known.name for known in fields(Progress)})
         if unknown:
             raise ValueError(
                 f"progress of the last commit: found {', '.join(unknown)}, which this release does not know: a later "
                 "one has written the table. Use that one."
             )
-        return Progress(**noted)
+        return Progress(**recorded)

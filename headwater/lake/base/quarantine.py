@@ -1,4 +1,7 @@
-"""Records that cannot be decoded: kept whole with their position and the reason, and counted; the table goes on."""
+"""The quarantine (a dead-letter queue): it keeps each record that cannot be decoded, with its position and the reason.
+
+The writer counts these records, and goes on with the table.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,10 @@ from headwater.lake.base.s3_uri import key_below, object_uri, split_uri
 
 
 class TooManyBadRecords(RuntimeError):
-    """So many records of a batch cannot be decoded, or so many of its rows have values that do not fit, that the
-    contract or the source must be wrong."""
+    """Too much of a batch is bad, so the contract or the source must be wrong.
+
+    Bad are records that cannot be decoded, and rows with conversion errors.
+    """
 
 
 _ALWAYS_ACCEPTED = 10
@@ -26,17 +31,19 @@ _SUFFIX = ".jsonl.gz"
 _ENDING = re.compile(rf"-[0-9a-f]{{{_DIGEST_DIGITS}}}{re.escape(_SUFFIX)}\Z")
 _REFUSED = "-refused"
 SAMPLE = 100
-"""How many bad records of a refused batch are shown."""
+"""A sample has at most this many bad records of a refused batch."""
 
 
 def exceeds(bad: int, records: int, most: float) -> bool:
-    """Whether more than ``most`` (a share from 0 to 1) of a batch is bad. Ten bad records are always accepted, since in
-    a small batch one record is a large share."""
+    """Whether more than ``most`` (a share from 0 to 1) of a batch is bad.
+
+    Ten bad records are always accepted, since in a small batch one record is a large share.
+    """
     return bad > _ALWAYS_ACCEPTED and bad > most * records
 
 
 def refusal(table: str, bad: int, records: int, most: float, sample: str) -> TooManyBadRecords:
-    """The error for a batch of which too much is bad; ``sample`` is the address of some of its bad records."""
+    """The error for a batch with too many bad records; ``sample`` is the address of some of them."""
     return TooManyBadRecords(
         f"{table}: {bad} of {records} records cannot be decoded, at most {most:.1%} are accepted. Nothing of this "
         f"batch was committed. Read the reasons in {sample} (headwater quarantine show {table} --env ENV), correct the "
@@ -46,35 +53,41 @@ def refusal(table: str, bad: int, records: int, most: float, sample: str) -> Too
 
 @dataclass(frozen=True)
 class BadEntry:
-    """A record in quarantine: why it cannot be decoded, what was landed or streamed, as JSON, and the epoch in which it
-    was read with its layout of ``_order``, which a replay needs. Releases before 0.2.0 did not keep the last two."""
+    """A record in quarantine."""
 
     reason: str
+    """Why it cannot be decoded."""
     record: Any
+    """The landed or streamed record, a JSON document."""
     epoch: int | None = None
+    """The epoch in which it was read, which a replay needs. Releases before 0.2.0 did not keep it."""
     order_version: int | None = None
+    """The layout of ``_order`` in that epoch, likewise."""
 
     def to_json(self) -> str:
-        """The line that is kept."""
+        """This entry as a line of a quarantine object."""
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
 
 
 @dataclass(frozen=True)
 class QuarantineObject:
-    """An object of bad records, below the folder of its table. ``size`` is in bytes."""
+    """An object of bad records."""
 
     name: str
+    """Its key below the folder of its table."""
     size: int
+    """In bytes."""
     stored: dt.datetime
+    """When it was written."""
 
     @property
     def is_sample(self) -> bool:
-        """Whether it shows some bad records of a refused batch, all of which the writer reads again."""
+        """Whether it is a sample of a refused batch. The writer reads all of that batch again."""
         return batch_of(self.name).endswith(_REFUSED)
 
 
 class Quarantine:
-    """The bad records of a table, below ``uri`` (``s3://bucket/prefix``)."""
+    """The quarantine of a table, in a folder below ``uri`` (``s3://bucket/prefix``)."""
 
     def __init__(self, s3: Any, uri: str, table: str) -> None:
         self._s3 = s3
@@ -82,10 +95,10 @@ class Quarantine:
         self._folder = key_below(prefix, f"{table}/")
 
     def store(self, batch: str, entries: Iterable[BadEntry], *, refused: bool = False) -> str:
-        """Write records as one object and return its name; ``refused`` where they are a refused batch's sample.
+        """Write records as one object and return its name; ``refused`` if they are a refused batch's sample.
 
-        The name begins with ``batch`` and ends with a digest of the records: a repeated batch writes the same object
-        again, and another batch that begins with the same record leaves that object alone.
+        The name begins with ``batch`` and ends with a digest of the records. So a repeated batch writes the same object
+        again, and another batch that begins with the same record does not overwrite it.
         """
         content = "".join(line + "\n" for line in sorted(entry.to_json() for entry in entries)).encode("utf-8")
         digest = hashlib.sha256(content).hexdigest()[:_DIGEST_DIGITS]
@@ -110,8 +123,7 @@ class Quarantine:
         return sorted(objects, key=lambda object_: (object_.stored, object_.name))
 
     def read(self, name: str) -> list[BadEntry] | None:
-        """The records of an object, None where it is gone. Raises UserError where it is not one that ``store``
-        wrote."""
+        """The records of an object, None if it is gone. Raises UserError if it holds no records of ``store``."""
         try:
             body = self._s3.get_object(Bucket=self._bucket, Key=self._folder + name)["Body"].read()
         except self._s3.exceptions.NoSuchKey:
@@ -131,12 +143,12 @@ class Quarantine:
         return any(entry["Key"] == key for entry in listed)
 
     def delete(self, name: str) -> None:
-        """Remove an object; one that is gone already is no error."""
+        """Delete an object, if it is still there."""
         self._s3.delete_object(Bucket=self._bucket, Key=self._folder + name)
 
 
 def tables(s3: Any, uri: str) -> list[str]:
-    """The tables that have had bad records."""
+    """The names of the tables that have a quarantine folder below ``uri``."""
     bucket, prefix = split_uri(uri)
     folder = key_below(prefix, "")
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=folder, Delimiter="/")
@@ -145,15 +157,15 @@ def tables(s3: Any, uri: str) -> list[str]:
 
 
 def batch_of(name: str) -> str:
-    """The batch that an object's name begins with."""
+    """The name of the batch whose bad records an object holds."""
     return _ENDING.sub("", name)
 
 
 def is_chosen(entry: BadEntry, reason: str) -> bool:
-    """Whether ``reason`` is a part of why the record is there."""
+    """Whether the record's reason contains ``reason``."""
     return reason in entry.reason or reason in kind_of(entry.reason)
 
 
 def kind_of(reason: str) -> str:
-    """A reason without the value that was found: the same for all records with one defect."""
+    """Return a reason without the value that was found. So all records with the same defect have the same text."""
     return re.sub(r"found .*?, expected", "found …, expected", reason, flags=re.DOTALL)

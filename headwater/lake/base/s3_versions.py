@@ -1,6 +1,7 @@
-"""Versions of objects: whether a write met another one than it was to replace, and removing what a versioned bucket
-keeps of objects that were replaced or deleted. Where the bucket has no versions, only current objects are there, and
-nothing is removed."""
+"""Versions of objects in S3: conditional writes that another version refused, and the deletion of former versions.
+
+A bucket without versioning has current objects only, so nothing is deleted there.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +16,31 @@ _OTHER_VERSION = (404, 409, 412)
 
 
 class _Version(NamedTuple):
-    """A version of an object, or the mark of its deletion."""
+    """A version of an object, or a delete marker."""
 
     key: str
+    """The object's key."""
     id: str
+    """The version's id."""
     is_current: bool
+    """Whether readers get this version."""
     is_mark: bool
+    """Whether it is a delete marker."""
 
 
 def met_another(error: ClientError) -> bool:
-    """Whether a write under a condition was refused because another version is there by now, or none: somebody else's,
-    or this writer's own, where the answer was lost."""
+    """Whether S3 refused a conditional write because another version is there by now, or none.
+
+    The other version may be this writer's own, from a write whose answer was lost.
+    """
     return error.response["ResponseMetadata"]["HTTPStatusCode"] in _OTHER_VERSION
 
 
 def delete_former(s3: Any, bucket: str, prefix: str) -> int:
-    """Delete every version of the objects below a prefix that is not the current one, with the marks of deletions, and
-    return their number. Raises ClientError, and then may have deleted some."""
+    """Delete all former versions and delete markers below a prefix, and return their number.
+
+    Raises ClientError, and then may have deleted some.
+    """
     former = [version for version in _versions(s3, bucket, prefix) if not version.is_current]
     _delete(s3, bucket, former)
     return len(former)
@@ -43,7 +52,7 @@ def delete_object(s3: Any, bucket: str, key: str) -> None:
 
 
 def _delete(s3: Any, bucket: str, versions: Sequence[_Version]) -> None:
-    """Delete versions: the marks when all else is gone, since what lies behind a mark would be there again."""
+    """Delete versions, the delete markers last: without its marker, an older version would be current again."""
     for is_mark in (False, True):
         chosen = [{"Key": each.key, "VersionId": each.id} for each in versions if each.is_mark == is_mark]
         delete_versions(s3, bucket, chosen)

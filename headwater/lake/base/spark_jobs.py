@@ -1,4 +1,4 @@
-"""Spark jobs that leave no task behind where they fail."""
+"""Spark jobs that leave no running task behind when they fail."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ _POLL_SECONDS = 0.1
 
 @contextmanager
 def no_task_left_behind(spark: SparkSession) -> Iterator[None]:
-    """Run the jobs of this thread so that none of their tasks is at work any more when an error of theirs is raised.
-    Spark raises the error of one task while others may still write, for as long as S3 keeps them."""
+    """Run this thread's jobs so that all their tasks have ended before an error of theirs is raised.
+
+    Spark raises the error of one task while other tasks may still write to S3.
+    """
     context = spark.sparkContext
-    # A streaming query's thread has one, by which it is stopped.
+    # A streaming query's thread has a job group already: Spark stops the query by it.
     former = context.getLocalProperty(_GROUP)
     group = former or str(uuid.uuid4())
     if former is None:
@@ -28,7 +30,7 @@ def no_task_left_behind(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # Where Spark itself has ended, so have its tasks.
+        # If Spark itself has ended, so have its tasks.
         with suppress(Py4JError):
             context.cancelJobGroup(group)
             while _tasks_at_work(context, group):
@@ -40,7 +42,7 @@ def no_task_left_behind(spark: SparkSession) -> Iterator[None]:
 
 
 def _tasks_at_work(context: SparkContext, group: str) -> bool:
-    told = context.statusTracker()
-    jobs = (told.getJobInfo(job) for job in told.getJobIdsForGroup(group))
-    stages = (told.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
+    status = context.statusTracker()
+    jobs = (status.getJobInfo(job) for job in status.getJobIdsForGroup(group))
+    stages = (status.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
     return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)

@@ -1,5 +1,7 @@
-"""A decoded batch where its rows are, spread over Spark's executors or in the driver: what it holds, counted, and its
-bad records. Its rows have the columns of ``columns_tagged``."""
+"""Decoded batches: distributed over Spark's executors, or held in the driver.
+
+A batch counts its rows and shows its bad records. Its rows have the columns of ``columns_tagged``.
+"""
 
 from __future__ import annotations
 
@@ -23,36 +25,44 @@ from headwater.lake.decoding.late_changes import is_late
 
 IS_ROW = "_order IS NOT NULL"
 IS_LEFT = "_order IS NULL AND _reason IS NULL AND _raw IS NOT NULL"
-"""Of a record that the JVM has left to the careful decoder: it is neither a row nor bad yet."""
+"""True for a record that the JVM has left to the reference decoder: it is neither a row nor bad yet."""
 _IS_BAD = "_reason IS NOT NULL"
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a batch holds. ``rows`` are those of all changes, ``live_rows`` those without tombstones; ``records`` came
-    from the source, ``bad`` of them cannot be decoded. ``unfit_rows`` lack values, ``unfit_values`` in all;
-    ``left_out`` attributes are not in rows, because no maps led to what the contract hides in them. ``floor`` is the
-    highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None
-    without one. ``late`` rows are from before a purged tombstone; of those alive above the floor, ``late_untold`` do
-    not bring along what quarantine would keep of them. ``careful`` records are those that the JVM has left to the
-    careful decoder. ``lowest`` is the lowest order of the rows, "" without one."""
+    """The counts of a batch."""
 
     rows: int = 0
+    """Rows, tombstones included."""
     live_rows: int = 0
+    """Rows that are no tombstones."""
     records: int = 0
+    """Records from the source."""
     bad: int = 0
+    """Records that cannot be decoded."""
     unfit_rows: int = 0
+    """Rows with conversion errors."""
     unfit_values: int = 0
+    """Conversion errors in all rows."""
     floor: str = ""
+    """The highest truncate marker that a record sets; "" if none does."""
     oldest: float | None = None
+    """The time of the earliest change, in seconds since 1970; None without a change."""
     late: int = 0
+    """Late-arriving rows: they are older than a purged tombstone."""
     late_untold: int = 0
+    """Late-arriving live rows above the truncate marker that do not carry their record for the quarantine."""
     careful: int = 0
+    """Records that the JVM has left to the reference decoder."""
     lowest: str = ""
+    """The lowest order of the rows; "" without a row."""
     left_out: int = 0
+    """Attributes that are not stored, because the path to a hidden value in them leads through something else than
+    maps."""
 
     def with_those(self, others: Counts) -> Counts:
-        """These and what else there is: rows that are not to be written any more, and records by the careful way."""
+        """These counts and those rows and records that ``others`` counts beside the batch."""
         return replace(
             self,
             rows=self.rows + others.rows,
@@ -65,20 +75,20 @@ class Counts:
 
 
 class Batch(Protocol):
-    """What both kinds of a batch tell of themselves."""
+    """The counts and the bad records of a batch, whether Spark or the driver holds it."""
 
     def counts(self, purged: str, floor: str) -> Counts:
-        """What the batch holds, seen from a table with these two orders."""
+        """The counts of the batch. ``purged`` and ``floor`` are the orders of the table's ``Progress``."""
 
     def bad(self, most: int | None = None) -> list[tuple[str, str]]:
-        """``_reason`` and ``_raw`` of the bad records, of ``most`` of them where it is given."""
+        """``_reason`` and ``_raw`` of the bad records, at most ``most`` of them if given."""
 
     def unfit_columns(self) -> list[str]:
-        """The columns that lack values, sorted."""
+        """The columns that have conversion errors, sorted."""
 
 
 class SpreadBatch:
-    """A batch on the executors."""
+    """A distributed batch: its rows are on the executors."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
@@ -91,7 +101,7 @@ class SpreadBatch:
         counted = {
             "rows": F.count(F.when(is_row, 1)),
             "live_rows": F.count(F.when(is_live, 1)),
-            # Each gives a row that lives, or is a delete, or is bad. Other tombstones lie where a row or a bad one was.
+            # A record gives one live row, or one delete, or is bad. Other tombstones accompany one of these.
             "records": F.count(F.when(is_live | (is_row & (F.col("_op") == "d")) | is_bad, 1)),
             "bad": F.count(F.when(is_bad, 1)),
             "unfit_rows": F.count("_unfit"),
@@ -120,12 +130,14 @@ class SpreadBatch:
 
 
 class HeldBatch:
-    """A batch in the driver's JVM, empty at first: few rows, for which a job of Spark would cost many times what they
-    do."""
+    """A driver batch: its rows are in the driver's JVM. It is empty at first.
+
+    It is for few rows: a Spark job would cost many times as much as their decoding.
+    """
 
     def __init__(self, spark: SparkSession, contract: Contract) -> None:
         self.taken_at = time.time()
-        """When it was begun, before its first record was decoded, in epoch seconds."""
+        """When it was begun, before its first record was decoded, in seconds since 1970."""
         self._spark = spark
         self.rows = java_class(spark, "io.headwater.lake.HeldRows")(tagged_ddl(contract), list(contract.place))
         """Java's ``HeldRows``."""
@@ -138,24 +150,31 @@ class HeldBatch:
             self.rows.add(pickle.dumps([to_internal(row) for row in rows]))
 
     def add_decoded(self, decoded: Any, most_bytes: int) -> bool:
-        """Add Java's ``DecodedRows``, unless the records of what is held would have more than so many bytes then; say
-        whether they are added."""
+        """Add Java's ``DecodedRows``, unless the batch's records would have more than ``most_bytes`` bytes then.
+
+        Returns whether they are added.
+        """
         return bool(self.rows.add(decoded, most_bytes))
 
     def add_all(self, decoded: Any) -> None:
-        """Add Java's ``DecodedRows``, however much they are."""
+        """Add Java's ``DecodedRows``, whatever their size."""
         self.rows.add(decoded, 2**63 - 1)
 
     def take(self, other: HeldBatch, most_bytes: int, most_bytes_of_others: int) -> bool:
-        """Add what another batch holds, unless the records of both, or those of them that are no rows, would have more
-        than so many bytes; say whether it is added. The other one is not used any more then."""
+        """Add another batch if both together are not too large. Returns whether it is added.
+
+        After that, the other batch must not be used any more.
+
+        - ``most_bytes``: all records of both have at most this many bytes.
+        - ``most_bytes_of_others``: the records of both that are no rows have at most this many bytes.
+        """
         taken = bool(self.rows.take(other.rows, most_bytes, most_bytes_of_others))
         if taken:
             self.taken_at = min(self.taken_at, other.taken_at)
         return taken
 
     def take_left(self) -> list[str]:
-        """What the JVM's decoder has left: it is not in the batch any more."""
+        """Take the records that the JVM's decoder has left out of the batch, and return them."""
         left = bytes(self.rows.takeLeft()).decode()
         return left.split("\n") if left else []
 
@@ -174,12 +193,14 @@ class HeldBatch:
         return names
 
     def counts_beside(self) -> Counts:
-        """Those of the counts that are not those of what is held: of rows that a later one of their place has replaced,
-        and of what was left."""
+        """The counts of rows and records that are no longer in the batch.
+
+        A newer row of the same location has replaced the rows. The records were passed to the reference decoder.
+        """
         return Counts(**json.loads(self.rows.countsBeside()))
 
     def frame(self) -> DataFrame:
-        """What is held, for Spark."""
+        """The batch as a DataFrame."""
         return DataFrame(self.rows.frame(self._spark._jsparkSession), self._spark)
 
 
@@ -191,8 +212,10 @@ def _row_type(text: str) -> StructType:
 
 @contextmanager
 def undecodable_passes(contract: Contract) -> Iterator[None]:
-    """Raise an unexpected error of decoding as one that may pass, as Spark does with that of a task: ``failures`` takes
-    a ValueError for one that lasts."""
+    """Raise a ValueError of a decoder as a RuntimeError, so that the writer tries the batch again.
+
+    ``failures`` takes a ValueError for an error that lasts. Spark wraps the error of a task in the same way.
+    """
     try:
         yield
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""What every decoder gives: rows of a lake table, and what a record says about other rows (a floor, a defect).
+"""The results of every decoder: rows of a lake table, truncate markers and bad records.
 
-One source record gives no row, one, or two (a row that left its place leaves a tombstone there), or raises
-``BadRecord``. Nothing here knows Spark; the writer runs the decoders on the executors.
+One source record gives no row, one row or two, or raises ``BadRecord``. Two rows come of a row that moves: the second
+is a tombstone at its former location. Nothing here knows Spark; the writer runs the decoders on the executors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headwater.contract.model import BEGUN_LATE, CHANGE_DAY, DYNAMODB, EXPIRED, 
 _MAX_EPOCH = 9999
 _ORDER_VERSIONS = {
     POSTGRESQL: 1,
-    DYNAMODB: 2,  # 1 had what is now the digit behind the time before it
+    DYNAMODB: 2,  # in 1, the digit that now follows the time stood before it
 }
 _PARTITION_OF_NULL = "__HIVE_DEFAULT_PARTITION__"
 _PARTITION_BYTES = 200
@@ -29,9 +29,12 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]").search
 
 
 class BadRecord(ValueError):
-    """A record that cannot be decoded; the text is the reason that quarantine keeps. ``floor`` is set where the record
-    still ends all that came before it: the last row of a snapshot does, even if its values are unfit. ``buried`` are
-    the tombstones of an update: the row has left the place where the before image stood, whatever it has become."""
+    """A record that cannot be decoded. The text is the reason that the quarantine keeps.
+
+    - ``floor``: the truncate marker that the record sets nonetheless. A snapshot's last row sets one even if its
+      values do not fit.
+    - ``buried``: tombstones for the location of an update's before image, which the row has left in any case.
+    """
 
     def __init__(self, reason: str, floor: str | None = None, buried: tuple[tuple[Any, ...], ...] = ()) -> None:
         super().__init__(reason)
@@ -40,17 +43,19 @@ class BadRecord(ValueError):
 
 
 class Decoded(NamedTuple):
-    """What one record gives: rows in the order of ``Contract.lake_columns`` and, where it ends all that came before it
-    (TRUNCATE, a completed snapshot), the table's new floor. ``left_out`` counts the attributes that its first row lacks
-    because no maps led to what the contract excludes or masks in them."""
+    """The result of decoding one record."""
 
     rows: tuple[tuple[Any, ...], ...] = ()
+    """Rows whose values have the order of ``Contract.lake_columns``."""
     floor: str | None = None
+    """The table's new truncate marker, if the record sets one (a TRUNCATE, the end of a snapshot)."""
     left_out: int = 0
+    """How many attributes the first row lacks, because the path to a hidden value in them leads through something else
+    than maps."""
 
 
 class Identity:
-    """The places of a contract's key and partition among its columns."""
+    """The positions of a contract's key and partition among its columns."""
 
     def __init__(self, contract: Contract) -> None:
         names = [column.name for column in contract.columns]
@@ -61,8 +66,7 @@ class Identity:
         self._is_history = contract.is_history
 
     def record_key(self, values: Sequence[Any]) -> str:
-        """The record key of a row's values, in the order of the columns. Raises BadRecord where a part of the key is
-        null."""
+        """The record key of a row; ``values`` are in the order of the columns. Raises BadRecord if a part is null."""
         key = [values[at] for at in self.key_at]
         if None in key:
             names = ", ".join(self._names[at] for at in self.key_at)
@@ -70,8 +74,13 @@ class Identity:
         return record_key(key)
 
     def row(self, values: Sequence[Any], own: tuple[Any, ...], change: str | None = None) -> tuple[Any, ...]:
-        """The row of these values, with the writer's own columns from ``_op`` on. In a history each change is a row of
-        the day it was made. ``change`` is the same if the change comes again; by default its order is."""
+        """Return the lake row that has these values.
+
+        In a history, each change is a row of its own, in the partition of the day on which it was made.
+
+        - ``own``: the values of the writer's own columns, from ``_op`` on.
+        - ``change``: identifies the change, also if it comes again; by default its order does.
+        """
         key = self.record_key(values)
         if not self._is_history:
             return (*values, key, *own)
@@ -79,41 +88,45 @@ class Identity:
         return (*values, _change_key(key, change or order), *own, _day(source_time))
 
     def moved(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
-        """Whether ``old`` and ``new`` have different places in the table: another key or another partition."""
+        """Whether ``old`` and ``new`` have different locations in the table: another key or another partition."""
         return any(old[at] != new[at] for at in self.kept_at)
 
 
 def epoch_digits(epoch: int) -> str:
-    """The epoch as ``_order`` begins with it, in 4 digits. Raises ValueError."""
+    """The epoch in 4 digits, with which ``_order`` begins. Raises ValueError."""
     if not 0 <= epoch <= _MAX_EPOCH:
         raise ValueError(f"epoch: found {epoch}, expected 0 to {_MAX_EPOCH}")
     return f"{epoch:04d}"
 
 
 def order_version(contract: Contract) -> int:
-    """The number of the layout that the source's decoder gives ``_order`` behind the epoch. It is raised with every
-    change of that layout: two layouts do not compare within one epoch."""
+    """The number of the layout of ``_order`` behind the epoch, in this release.
+
+    It rises with every change of the layout, because two layouts do not compare within one epoch.
+    """
     return _ORDER_VERSIONS[contract.source.database]
 
 
 def record_key(values: Sequence[Any]) -> str:
-    """The Hudi record key of key values: a JSON array, so that no two different keys share a text. A decimal is
-    written in plain digits, whatever its exponent; bytes as base64; a date as text."""
+    """The Hudi record key of key values: a JSON array, so different keys have different texts.
+
+    A decimal is written in plain digits without an exponent, bytes as base64, a date as text.
+    """
     return _hashable("[" + ",".join([_key_part(value) for value in values]) + "]")
 
 
 def _hashable(key: str) -> str:
-    """A record key whose bucket Hudi finds.
+    """A record key that Hudi can parse.
 
-    Hudi 1.1.1 takes a key with a comma and a colon for ``name:value`` pairs, and looks for their ends without end
-    where more than one colon follows the comma before the last of them (``KeyGenUtils.extractRecordKeysByFields``). In
-    such a key, which no table can have yet, colons are written as JSON may have them.
+    Hudi 1.1.1 takes a key with a comma and a colon for ``name:value`` pairs
+    (``KeyGenUtils.extractRecordKeysByFields``). It never returns if more than one colon follows the comma before the
+    last colon. So no table can have such a key yet, and its colons are escaped as JSON allows.
     """
     last = key.rfind(":")
     if last < 0 or "," not in key:
         return key
     comma = key.rfind(",", 0, last)
-    # Of a part that is called as the key's column, Hudi finds the end.
+    # Hudi finds the end of a part that has the name of the key's column.
     ends = key.find(":", comma + 1) == last or (key.startswith("_key:", comma + 1) and ":" in key[:comma])
     return key if ends else key.replace(":", "\\u003a")
 
@@ -131,16 +144,20 @@ def _key_part(value: Any) -> str:
 
 
 def plain_digits(number: Decimal) -> str:
-    """A number in digits alone, without an exponent or needless zeros: one text for one number."""
+    """A number in digits without an exponent or needless zeros, so equal numbers have the same text."""
     text = format(number, "f") if number else "0"  # not normalize(), which rounds
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def partition_defect(value: Any) -> str | None:
-    """Why a value cannot be the partition of a row, although it is one of its column; None where it can. Hudi has one
-    partition for null, for an empty text and for null's own name, and Athena cannot tell them apart: only null may
-    stand there. Others would end each try of their batch: S3 takes keys of 1024 bytes, and Hudi may write a byte as
-    three (``%20``); Glue's catalog takes partition values of 1024 characters, and no control characters."""
+    """The reason why a value cannot be the partition of a row; None if it can be.
+
+    Hudi has one partition for null, for an empty text and for the name that stands for null. Athena cannot tell them
+    apart, so only null may be there.
+
+    Other values would make every commit of their batch fail. S3 takes keys of 1024 bytes, and Hudi may write a byte as
+    three (``%20``). Glue's catalog takes partition values of 1024 characters, without control characters.
+    """
     if not isinstance(value, str):
         return None
     if value == "":
@@ -155,19 +172,21 @@ def partition_defect(value: Any) -> str | None:
 
 
 def floor_row(contract: Contract, floor: str, source_time: dt.datetime, position: str) -> tuple[Any, ...]:
-    """What a history keeps of a floor: a row of no key, by which its readers know what ended then."""
+    """The row that records a truncate marker in a history. It has no key; the history's readers use it."""
     return _row_of_no_key(contract, "t", floor, source_time, position)
 
 
 def late_row(contract: Contract, lowest: str, epoch: int) -> tuple[Any, ...]:
-    """A history's note that it begins with changes from that order on, and lacks what came before. Where the order is
-    not known, "", it is that below all changes of the epoch, which are above what its first snapshot read."""
+    """The row by which a history says that it lacks the changes before the order ``lowest``.
+
+    If the order is unknown (""), the row gets an order between the epoch's first snapshot and all its changes.
+    """
     first = lowest or f"{epoch_digits(epoch)}1"
     return _row_of_no_key(contract, BEGUN_LATE, first, dt.datetime.now(dt.UTC), None)
 
 
 def expired_row(contract: Contract, before: dt.datetime) -> tuple[Any, ...]:
-    """A history's note that changes of before that time are gone."""
+    """The row by which a history says that changes from before that time are expired."""
     return _row_of_no_key(contract, EXPIRED, f"{before:%Y%m%d%H%M%S%f}", before, None)
 
 
@@ -196,13 +215,16 @@ def _day(source_time: dt.datetime) -> str:
 
 
 def columns_tagged(contract: Contract) -> list[tuple[str, str]]:
-    """Name and Spark type of the columns of a decoded batch: a row's own, then those of a record without a row."""
+    """Name and Spark type of the columns of a decoded batch.
+
+    The row's own columns come first, then the columns for records that give no row.
+    """
     lake = [(name, type_.ddl()) for name, type_ in contract.lake_columns()]
     return [*lake, ("_left_out", "int"), ("_floor", "string"), ("_reason", "string"), ("_raw", "string")]
 
 
 def own_columns_plan(contract: Contract, purged: str) -> dict[str, Any]:
-    """What the JVM's ``OwnColumns`` knows of a contract's rows."""
+    """The plan of a contract's rows for the JVM's ``OwnColumns``."""
     names = [name for name, _ in contract.lake_columns()]
     columns = contract.columns
     return {
@@ -215,26 +237,36 @@ def own_columns_plan(contract: Contract, purged: str) -> dict[str, Any]:
 
 
 ROW_TAGS = (None, None, None, None)
-"""What follows a row's own values in the columns of ``columns_tagged``."""
+"""The values of the columns of ``columns_tagged`` behind a row's own ones."""
 
 
 def order_at(contract: Contract) -> int:
-    """The place of ``_order`` among the columns of a row."""
+    """The position of ``_order`` among the columns of a row."""
     return [name for name, _ in contract.lake_columns()].index("_order")
 
 
 def tagged(
     row: tuple[Any, ...], order: str, purged: str, kept: Callable[[], str], left_out: int = 0
 ) -> tuple[Any, ...]:
-    """A row with that order in the columns of ``columns_tagged``. Where it is older than ``purged``, a delete that came
-    after it may be forgotten; then it takes along what quarantine keeps of its record. ``left_out`` is that of
-    ``Decoded``."""
+    """A row in the columns of ``columns_tagged``.
+
+    - ``order``: the row's order.
+    - ``purged``: the latest order of a purged tombstone. An older row may have been deleted since, so it carries its
+      record for the quarantine.
+    - ``kept``: gives the record as the quarantine keeps it.
+    - ``left_out``: the same as in ``Decoded``.
+    """
     return (*row, left_out or None, None, None, None if order >= purged else kept())
 
 
 def without_row(
     width: int, floor: str | None = None, reason: str | None = None, raw: str | None = None
 ) -> tuple[Any, ...]:
-    """A record that gives no row, in the columns of ``columns_tagged``: the table's new floor that it sets, or why it
-    cannot be decoded with what is kept of it. ``width`` is the number of the lake table's columns."""
+    """A record that gives no row, in the columns of ``columns_tagged``.
+
+    - ``width``: the number of the lake table's columns.
+    - ``floor``: the truncate marker that the record sets.
+    - ``reason``: why it cannot be decoded.
+    - ``raw``: the record as the quarantine keeps it.
+    """
     return (*(None,) * width, None, floor, reason, raw)

@@ -1,4 +1,4 @@
-"""Debezium's change events of a PostgreSQL table to rows of a lake table."""
+"""The reference decoder of PostgreSQL's changes: turns Debezium's events of a table into rows of a lake table."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ Headers = Iterable[tuple[str, str | None]]
 _LSN = re.compile(r"\d{1,20}\Z", re.ASCII).match
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 REKEYED = ("__debezium.newkey", "__debezium.oldkey")
-"""The headers of the delete and of the insert that Debezium makes of an update which changes the primary key."""
+"""The headers of the delete and of the insert into which Debezium splits an update of the primary key."""
 _EPOCH = "headwater.epoch"
 """The header that the source connector gives every record after the first epoch."""
 _IDENTITY = "headwater.identity"
 """The header that the source connector gives an update or a delete whose old key PostgreSQL did not log."""
 
-# How Debezium spells its TOAST placeholder: a text, bytes in hexadecimal, an object for hstore, and arrays of these, of
-# its UUID (Java's nameUUIDFromBytes) or of its letters' codes. In Python, codes that are floats equal those that are
-# integers.
+# The forms of Debezium's TOAST placeholder: a text, bytes in hexadecimal, an object for hstore, and arrays of these. An
+# array may also have its UUID (Java's nameUUIDFromBytes) or the codes of its letters. In Python, codes that are floats
+# equal the integers.
 _IN_HEX = TOAST_PLACEHOLDER.encode().hex()
 _PLACEHOLDER_TEXTS = frozenset({TOAST_PLACEHOLDER, _IN_HEX})
 _PLACEHOLDER_ARRAYS = (
@@ -69,34 +69,43 @@ _PLACEHOLDER_HSTORE = f'{{"{TOAST_PLACEHOLDER}":'
 
 
 _NO_INSTANT = "1970-01-01T00:00:00Z"
-"""What Debezium writes for a timestamp with time zone that is not known and takes no null."""
+"""Debezium writes this for an unknown timestamp with time zone whose column takes no null."""
 
 
 def order(epoch: int, commit: int, lsn: int, snapshot: bool) -> str:
-    """The text that compares two changes of one key, in 46 digits: the epoch, 0 for a snapshot's row or 1 for a change,
-    the LSN of the commit before the change's transaction, the change's own LSN, and a last digit that is lower in a
-    floor than in the rows that came with it."""
+    """The ``_order`` of a change, by which two changes of one key compare. It has 46 digits:
+
+    - the epoch (4 digits);
+    - 0 for a snapshot's row, or 1 for a change;
+    - ``commit``: the LSN of the last commit before the change's transaction (20 digits);
+    - ``lsn``: the change's own LSN (20 digits);
+    - 1. A truncate marker has 0 here, so it is lower than the rows of the same record.
+    """
     return f"{epoch_digits(epoch)}{0 if snapshot else 1}{commit:020d}{lsn:020d}1"
 
 
 def floor_below(order_: str) -> str:
-    """The floor that ends what is older than a row of that order."""
+    """The truncate marker that deletes all rows older than a row of that order."""
     return order_[:-1] + "0"
 
 
 class _Origin(NamedTuple):
-    """Where a record comes from: its epoch, its place and its key. ``rekeyed``: an update changed the source's primary
-    key. ``without_old_key``: PostgreSQL did not log which row it changed."""
+    """The origin of a record."""
 
     epoch: int
+    """The epoch in which it was captured."""
     position: str
+    """``topic/partition/offset``."""
     key: bytes | None
+    """The record's key, JSON."""
     rekeyed: bool
+    """Whether it is one half of an update of the source's primary key."""
     without_old_key: bool
+    """Whether PostgreSQL did not log the key of the changed row."""
 
 
 def is_inside(column: Column) -> bool:
-    """Whether a column takes what is inside a JSON document; others take a source column's value as it stands."""
+    """Whether a column takes a value from inside a JSON document. Others take a source column's whole value."""
     is_nested = column.type.kind in ("struct", "array")
     return len(column.path) > 1 or (is_nested and not SourceType.parse(column.source_type or "").array)
 
@@ -106,7 +115,7 @@ def _whole_converter(column: Column, *, snapshot: bool) -> Converter:
 
 
 class PostgresDecoder:
-    """Decodes the records of one table's topic. ``epoch`` is that of records which do not say theirs."""
+    """Decodes the records of one table's topic. ``epoch`` is the epoch of records without its header."""
 
     def __init__(self, contract: Contract, epoch: int = 1) -> None:
         self.width = len(contract.lake_columns())
@@ -125,7 +134,7 @@ class PostgresDecoder:
             else:
                 streamed, queried = _whole_converter(column, snapshot=False), _whole_converter(column, snapshot=True)
                 if at in self._identity_of.partition_at and at not in self._identity_of.key_at:
-                    # A row stays where its snapshot has put it.
+                    # A change must find the row's partition, which may come from a snapshot. So it converts likewise.
                     streamed = queried
                 self._whole.append((at, source, column.name, streamed, queried))
         self._known = {column.path[0] for column in contract.columns}
@@ -158,9 +167,14 @@ class PostgresDecoder:
         headers: Headers = (),
         timestamp: int | None = None,
     ) -> Decoded:
-        """Decode one record's value. ``position`` is ``topic/partition/offset``; ``key`` is the record's key, a JSON
-        object of the source's primary key, None where it has none; ``timestamp`` is Kafka's, in milliseconds since
-        1970. Raises BadRecord."""
+        """Decode one record. Raises BadRecord.
+
+        - ``value``: the record's value, JSON.
+        - ``position``: ``topic/partition/offset``.
+        - ``key``: the record's key, a JSON object of the source's primary key; None if there is none.
+        - ``headers``: the record's headers as they are landed.
+        - ``timestamp``: Kafka's timestamp, in milliseconds since 1970.
+        """
         if value is None:
             return Decoded()
         epoch, rekeyed, without_old_key = self._epoch, False, False
@@ -187,7 +201,8 @@ class PostgresDecoder:
         else:
             reason, rows, floor = "", decoded.rows, floor or decoded.floor
         if floor is not None and self._contract.is_history:
-            # There it is a row. The connector's own end of what was read has no time but the record's.
+            # A history records the marker as a row. If the connector itself ends a snapshot, its event has no time:
+            # then the record's timestamp counts.
             try:
                 at = _source_time({"ts_ms": timestamp, **_times(event)})
                 rows = (*rows, floor_row(self._contract, floor, at, position))
@@ -199,7 +214,7 @@ class PostgresDecoder:
         return Decoded(rows, floor)
 
     def row_key(self, image: Any) -> str | None:
-        """The record key of the row that an image, or a record's key, shows; None where it does not tell it."""
+        """The record key of the row in an image, or in a record's key; None if it lacks a part of the key."""
         if not isinstance(image, dict):
             return None
         values: list[Any] = [None] * len(self._contract.columns)
@@ -215,7 +230,7 @@ class PostgresDecoder:
             return None
 
     def order_told(self, event: Mapping[str, Any], headers: Headers) -> str | None:
-        """The order of an event, None where it does not tell it."""
+        """The order of an event; None if the event lacks a part of it."""
         epoch = self._epoch
         try:
             for name, content in headers:
@@ -226,12 +241,14 @@ class PostgresDecoder:
             return None
 
     def with_untouched(self, after: dict[str, Any], before: Any) -> dict[str, Any]:
-        """An update's after image with the values that the update did not touch, which may stand in the one before."""
+        """An update's after image with untouched TOASTed values taken from the before image."""
         return self._without_placeholders(after, before)[0]
 
     def _leave_out(self, event: Any, left_out: Callable[[str], bool]) -> None:
-        """Remove columns from an event's images, and make null of those without their masks: what was captured before
-        the contract left them out, or masked them."""
+        """Remove columns from an event's images, and replace unmasked values of masked columns by null.
+
+        Such values were captured before the contract excluded or masked their columns.
+        """
         if not isinstance(event, dict):
             return
         refused = event.get("refused")
@@ -245,14 +262,13 @@ class PostgresDecoder:
                         image[name] = None
 
     def _may_stay(self, value: Any, how: str | None) -> bool:
-        """Whether a value of a masked column is none that is in clear."""
+        """Whether a value of a masked column is masked, null or the TOAST placeholder."""
         if how is None or not isinstance(value, str):
             return value is None
         return value == TOAST_PLACEHOLDER or is_masked(value) is not None
 
     def kept(self, line: str) -> str:
-        """What quarantine may keep of a landed line: all of it, but what the contract leaves out, and no value in clear
-        that it masks."""
+        """A landed line as the quarantine may keep it: without excluded columns and unmasked values."""
         if not self._excluded and not self._masks and not self._drops:
             return line
         record = json.loads(line)
@@ -263,7 +279,7 @@ class PostgresDecoder:
         try:
             event = json.loads(a2b_base64(record["value"]))
         except (KeyError, TypeError, ValueError):
-            record["value"] = None  # what it holds cannot be told
+            record["value"] = None  # it cannot be parsed, so a hidden value in it cannot be found
         else:
             self._leave_out(event, left_out)
             record["value"] = b2a_base64(json.dumps(event).encode(), newline=False).decode()
@@ -280,15 +296,16 @@ class PostgresDecoder:
         op = event.get("op")
         order_ = _order_of(op, source, origin.epoch)
         if op == "d" and origin.rekeyed:
-            order_ = floor_below(order_)  # where the contract's key is another one, the insert has the same place
+            # If the contract's key is another one, the insert has the same location. So it must win over this delete.
+            order_ = floor_below(order_)
         if op == "t":
             return Decoded(floor=floor_below(order_))
         if op not in ("c", "r", "u", "d"):
             raise BadRecord(f"op: found {op!r}, expected c, r, u, d or t")
         if origin.without_old_key:
             raise BadRecord(
-                f"op {op}: the source had REPLICA IDENTITY USING INDEX, which does not log the old key: set the one "
-                "that the contract wants, then headwater resync"
+                f"op {op}: found REPLICA IDENTITY USING INDEX, which does not log the old key, expected the identity "
+                "that the contract needs. Set it on the table, then read the table again (headwater resync)"
             )
         tail = (op, order_, _source_time(source), origin.position)
         before, after = event.get("before"), event.get("after")
@@ -327,7 +344,7 @@ class PostgresDecoder:
             and not any(before[name] and before[name] != _NO_INSTANT for name in others)
             and self._partition_sources - names
         ):
-            # Without FULL, Debezium writes null, or what stands for it, in all columns but the primary key's.
+            # Without FULL, Debezium writes null (or the value that stands for it) in all columns outside the key.
             raise BadRecord(
                 "a delete in a partitioned table whose before image has its key alone: REPLICA IDENTITY FULL expected",
                 buried=(tombstone,),
@@ -335,8 +352,11 @@ class PostgresDecoder:
         return Decoded(rows=(tombstone,))
 
     def _place_before(self, before: Any, after: Any, primary_key: bytes | None) -> list[Any] | None:
-        """Key and partition values of an update's row as it stood before, all else None; None where its key could not
-        be used, so that there is no row. Raises BadRecord where they cannot be known."""
+        """The key and partition values of an update's row before the update; its other values are None.
+
+        Returns None if the former key had a null: then the lake has no such row. Raises BadRecord if the record lacks
+        the former values.
+        """
         names = _names(primary_key)
         if isinstance(before, dict):
             old = self._place(before)
@@ -352,14 +372,16 @@ class PostgresDecoder:
         changeable = self._key_sources - names if names else set()
         if changeable:
             raise BadRecord(
-                f"key: {', '.join(sorted(changeable))} is not in the source's primary key, and the before image, which "
-                "would tell its old value, did not come along: REPLICA IDENTITY FULL expected"
+                f"key: {', '.join(sorted(changeable))} is not in the source's primary key, and the before image with "
+                "its old value did not come along: REPLICA IDENTITY FULL expected"
             )
         return self._place(after)
 
     def _without_placeholders(self, after: dict[str, Any], before: Any) -> tuple[dict[str, Any], list[str]]:
-        """The after image with the untouched TOASTed values taken from the before image, and the columns whose values
-        that does not have either: they are null."""
+        """The after image with untouched TOASTed values taken from the before image, and the columns that lack them.
+
+        The before image does not have the values of these columns either, so they are null.
+        """
         untouched = {
             name: before.get(name) if isinstance(before, dict) else None
             for name, value in after.items()
@@ -407,12 +429,17 @@ class PostgresDecoder:
         return reading
 
     def read_entries(self, entries: Mapping[tuple[str, ...], Any], *, queried: bool, refused: Collection[str]) -> Read:
-        """Read what stands in ``_rest`` by its path; ``queried`` where the row comes of a snapshot. A JSON column is
-        there as its text, or, where one of its columns is among the ``refused``, as what the text says."""
+        """Read entries of ``_rest`` into the columns.
+
+        - ``entries``: the entries by their paths. A JSON column is there as its text, or parsed if one of its columns
+          is among the ``refused``.
+        - ``queried``: whether the row comes from a snapshot.
+        - ``refused``: the columns that have conversion errors.
+        """
         image = {}
         for source, value in nested(entries, lambda inner: inner).items():
             if source not in self._inside:
-                # A number that is no decimal comes as a float.
+                # Converters expect floats, as json.loads gives them; the entry has exact decimals.
                 image[source] = json.loads(dump_json(value))
             elif isinstance(value, str) and not set(refused) & set(self._inside[source].columns):
                 image[source] = value
@@ -426,8 +453,11 @@ class PostgresDecoder:
         return reading.refused() if self._drops else reading.rest
 
     def _check_identity(self, image: Mapping[str, Any], reading: _Reading, unknown: Sequence[str]) -> None:
-        """Take a value that cannot be a partition for one that does not fit. Raises BadRecord where the image
-        does not tell the key or the partition, or the key does not fit."""
+        """Check the values of the key and of the partition.
+
+        A value that cannot be a partition becomes a conversion error. Raises BadRecord if the image lacks a value of
+        the key or of the partition, or if the key has a conversion error.
+        """
         for at, name, source, _ in self._identity_columns:
             if source not in image:
                 raise BadRecord(f"{name}: the source has no column {source}")
@@ -443,8 +473,11 @@ class PostgresDecoder:
                 reading.refuse([name], Unfit(defect), (source,), image[source])
 
     def _place(self, image: Mapping[str, Any]) -> list[Any]:
-        """Key and partition values of an image, all else None. A row whose partition value does not fit stands where
-        one without that value does. Raises BadRecord where the image lacks their columns."""
+        """The key and partition values of an image; its other values are None.
+
+        A partition value that does not fit becomes null, which is also the partition of the row itself. Raises
+        BadRecord if the image lacks a column of them.
+        """
         values: list[Any] = [None] * len(self._contract.columns)
         for at, name, source, convert in self._identity_columns:
             if source not in image:
@@ -476,39 +509,41 @@ class PostgresDecoder:
 
 
 class _Reading:
-    """What an image gives while it is read: the columns' values, what goes to ``_rest`` by its dotted path, and why a
-    column has no value, by its name."""
+    """The result of reading an image, while it is read."""
 
     def __init__(self, width: int) -> None:
         self.values: list[Any] = [None] * width
+        """The columns' values."""
         self.rest: dict[str, Any] = {}
+        """The entries for ``_rest``, by their dotted paths."""
         self.unfit: dict[str, str] = {}
+        """Why a column has no value, by the column's name."""
         self._refused: set[str] = set()
 
     def refuse(self, columns: Sequence[str], error: BaseException, path: tuple[str, ...], value: Any) -> None:
-        """Note that the value at the path does not fit its columns, and keep it as it is."""
+        """Record that the value at the path does not fit its columns, and keep it in ``_rest``."""
         self.unfit.update((name, f"{name}: {reason_of(error)}") for name in columns)
         self.rest[dotted(path)] = value
         self._refused.add(dotted(path))
 
     def refused(self) -> dict[str, Any]:
-        """What does not fit, by its dotted path, without what no column names."""
+        """The entries of ``rest`` that have conversion errors; unmapped fields are left out."""
         return {path: value for path, value in self.rest.items() if path in self._refused}
 
     def lose(self, columns: Sequence[str], source: str) -> None:
-        """Note that the columns' value is not known: there is nothing to keep."""
+        """Record that the columns' value is unknown. There is nothing to keep in ``_rest``."""
         reason = f"{source}: its TOASTed value did not come along: REPLICA IDENTITY FULL expected"
         self.unfit.update((name, reason) for name in columns)
 
 
 def _names(key: bytes | None) -> set[str]:
-    """The columns of a record's key, none where there is no key. Raises ValueError."""
+    """The names of the columns in a record's key; none if there is no key. Raises ValueError."""
     document = None if key is None else json.loads(key)
     return set(document) if isinstance(document, dict) else set()
 
 
 def _order_of(op: Any, source: Mapping[str, Any], epoch: int) -> str:
-    """The order of an event of that operation. Raises BadRecord where its source does not tell it."""
+    """The order of an event of that operation. Raises BadRecord if its ``source`` lacks a part of it."""
     lsn = source.get("lsn")
     read_first = op == "r"
     if read_first and source.get("snapshot") == "incremental":
@@ -521,8 +556,10 @@ def _order_of(op: Any, source: Mapping[str, Any], epoch: int) -> str:
 
 
 def _lsn_read(sequence: Any) -> int | None:
-    """Where the log had come to when an incremental snapshot's row was read: the row has no LSN of its own, and is
-    newer than all changes up to there, and older than all later ones."""
+    """The position of the log (an LSN) when an incremental snapshot read a row.
+
+    Such a row has no LSN of its own. It is newer than all changes up to that position, and older than all later ones.
+    """
     lsns = json.loads(sequence) if isinstance(sequence, str) else None
     if isinstance(lsns, list) and len(lsns) == 2 and isinstance(lsns[1], str) and _LSN(lsns[1]):
         return int(lsns[1])
@@ -530,7 +567,7 @@ def _lsn_read(sequence: Any) -> int | None:
 
 
 def _epoch(content: str | None) -> int:
-    """The epoch that a header's content says, a JSON number in base64."""
+    """The epoch in a header's content, a JSON number in base64. Raises BadRecord."""
     try:
         epoch = int(a2b_base64(content or ""))
         epoch_digits(epoch)
@@ -540,7 +577,10 @@ def _epoch(content: str | None) -> int:
 
 
 def _snapshot_floor(event: Any, epoch: int) -> str | None:
-    """The floor that the end of a snapshot sets, its last row or the record behind it; None for any other event."""
+    """The truncate marker that a snapshot's end sets; None for other events.
+
+    A snapshot ends with its last row or with a record behind it.
+    """
     source = event.get("source") if isinstance(event, dict) else None
     if not isinstance(source, dict) or event.get("op") not in ("r", "t") or type(source.get("lsn")) is not int:
         return None
@@ -550,10 +590,12 @@ def _snapshot_floor(event: Any, epoch: int) -> str | None:
 
 
 def _commit_before(sequence: Any, lsn: int) -> int:
-    """The LSN of the last commit that Debezium had seen when the change's transaction began to arrive, out of
-    ``source.sequence``, ``["<that LSN>","<the change's>"]``. Where Debezium has seen none, the change's own LSN takes
-    its place: a change of the same key in an earlier transaction was committed before it, and a later transaction has
-    at least this one's commit."""
+    """The LSN of the last commit that Debezium had seen when the change's transaction began to arrive.
+
+    It stands in ``source.sequence``: ``["<that LSN>","<the change's own LSN>"]``. If Debezium had seen no commit, the
+    change's own LSN takes its place. That order is right. An earlier transaction with the same key was committed before
+    this LSN, and a later one has at least this transaction's commit.
+    """
     if sequence is None:
         return lsn
     lsns = json.loads(sequence)
@@ -574,14 +616,13 @@ def _source_time(source: Mapping[str, Any]) -> dt.datetime:
 
 
 def _times(event: Mapping[str, Any]) -> dict[str, int]:
-    """The times that an event's source tells, of those that ``_source_time`` reads."""
-    told = {name: event["source"].get(name) for name in ("ts_us", "ts_ms")}
-    return {name: time for name, time in told.items() if type(time) is int}
+    """The times in an event's ``source`` that ``_source_time`` can read."""
+    times = {name: event["source"].get(name) for name in ("ts_us", "ts_ms")}
+    return {name: time for name, time in times.items() if type(time) is int}
 
 
 def _is_placeholder(value: Any) -> bool:
-    """Whether a value is the TOAST placeholder, in the spelling of whatever type: of a column that no contract names,
-    the type is not known."""
+    """Whether a value is the TOAST placeholder in the form of any type. The type of an unmapped column is unknown."""
     kind = type(value)
     if kind is str:
         return value in _PLACEHOLDER_TEXTS or value.startswith(_PLACEHOLDER_HSTORE)
@@ -591,7 +632,7 @@ def _is_placeholder(value: Any) -> bool:
 
 
 class _Inside:
-    """The columns that come from a JSON column's value at ``path``: from all of it, and from its members."""
+    """The columns that come from the value at ``path`` in a JSON column: from all of it, or from its members."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self.columns: list[str] = []
@@ -600,7 +641,7 @@ class _Inside:
         self._members: dict[str, _Inside] = {}
 
     def add(self, at: int, column: Column) -> None:
-        """Add a column, at that place of a row, which comes from this value or from one inside it."""
+        """Add the column at position ``at`` of a row. It reads this value, or one inside it."""
         self.columns.append(column.name)
         further = column.path[len(self._path) :]
         if further:
@@ -610,9 +651,12 @@ class _Inside:
             self._whole.append((at, column.name, json_converter(column.type)))
 
     def read(self, value: Any, reading: _Reading, *, held: bool = False) -> None:
-        """Set the columns of a value. What no column takes is put into the rest under its dotted path; ``held`` where a
-        column takes what is around the value, and has put there what it leaves over."""
+        """Set the columns of a value. The parts that no column takes go to the rest under their dotted paths.
+
+        ``held``: whether a column takes an enclosing value. That column has already put its leftovers into the rest.
+        """
         path = dotted(self._path)
+        # The enclosing column has left this value over: the columns here decide anew what of it stays.
         if held and path in reading.rest:
             del reading.rest[path]
             held = False
@@ -639,8 +683,10 @@ class _Inside:
                 reading.rest[dotted((*self._path, name))] = inner
 
     def _take(self, value: Any, reading: _Reading) -> dict[str, Any]:
-        """Set the columns that take all of a value, and return what none of them takes: nothing where the value does
-        not fit one of them, and is kept whole for that."""
+        """Set the columns that take all of a value. Returns the parts that none of them takes, by their dotted paths.
+
+        It returns nothing if the value does not fit one of the columns: then all of it is kept in the rest.
+        """
         left: dict[str, Any] | None = None
         refused = False
         for at, name, convert in self._whole:
@@ -656,7 +702,10 @@ class _Inside:
 
 
 def _in_both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """What two columns of one value both leave over, by its path: in one of them it may be a part of something."""
+    """The parts of a value that two columns both leave over, by their paths.
+
+    One column may leave over a whole object, and the other one a part of it: then the part counts.
+    """
 
     def within(path: str, paths: dict[str, Any]) -> bool:
         return path in paths or any(path.startswith(f"{around}.") for around in paths)
@@ -668,8 +717,14 @@ def _in_both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 def decode_lines(
     lines: Iterator[tuple[str, str]], decoder: PostgresDecoder, purged: str = ""
 ) -> Iterator[tuple[Any, ...]]:
-    """Landed lines to rows of ``columns_tagged``. ``lines`` are pairs of ``topic/partition`` and a line's JSON; a bad
-    record, and one of a row older than ``purged``, is kept as the line's JSON with that pair's first as ``source``."""
+    """Decode landed lines to rows of ``columns_tagged``.
+
+    Bad records, and rows older than ``purged``, carry their line's JSON for the quarantine. Its ``source`` says
+    ``topic/partition``.
+
+    - ``lines``: pairs of ``topic/partition`` and a line's JSON.
+    - ``purged``: the latest order of a purged tombstone.
+    """
 
     def kept(where: str, line: str) -> str:
         return json.dumps({**json.loads(decoder.kept(line)), "source": where})
@@ -697,7 +752,10 @@ def decode_lines(
 
 
 def kept_decoder(contract: Contract, epoch: int, purged: str = "") -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
-    """What decodes a record that ``decode_lines`` kept, read in that epoch, in a quarantine object of that name."""
+    """A function that decodes a record of the quarantine. Its arguments are the record and its object's name.
+
+    ``epoch`` is the epoch in which the record was read first.
+    """
     decoder = PostgresDecoder(contract, epoch)
 
     def decode(record: Any, name: str) -> Iterator[tuple[Any, ...]]:
@@ -708,13 +766,13 @@ def kept_decoder(contract: Contract, epoch: int, purged: str = "") -> Callable[[
 
 
 def _source_of(name: str) -> str:
-    """The ``topic/partition`` that the batch of a quarantine object begins with, as ``landed_changes`` names it."""
+    """The ``topic/partition`` in the name of a quarantine object, as ``landed_changes`` names batches."""
     topic, _, partition = batch_of(name).rpartition("-")[0].rpartition("-")
     return f"{topic}/{partition}"
 
 
 def rest_form(contract: Contract) -> RestForm:
-    """How values of the contract's source stand in ``_rest``, for ``rest_values``."""
+    """The format of this source's values in ``_rest``, for ``rest_values``."""
 
     @functools.cache
     def decoder(columns: tuple[Column, ...]) -> PostgresDecoder:

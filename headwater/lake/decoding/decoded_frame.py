@@ -1,4 +1,4 @@
-"""A batch of decoded rows as a DataFrame, wherever the rows come from."""
+"""A batch of decoded rows as a DataFrame, for every source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Part = TypeVar("Part")
 
 
 def spread(spark: SparkSession, parts: Sequence[Part], parallelism: int) -> RDD[Part]:
-    """The parts of a batch (one at least) on the executors, in at most ``parallelism`` tasks."""
+    """Distribute the parts of a batch (at least one) over the executors, in at most ``parallelism`` tasks."""
     return spark.sparkContext.parallelize(parts, min(len(parts), parallelism))
 
 
@@ -25,10 +25,10 @@ def tagged_ddl(contract: Contract) -> str:
 
 
 def decoded_frame(spark: SparkSession, contract: Contract, rows: RDD[tuple[Any, ...]]) -> DataFrame:
-    """The rows, which a decoder gave, in the columns of ``columns_tagged``."""
+    """A decoder's rows as a DataFrame with the columns of ``columns_tagged``."""
     return spark.createDataFrame(rows, tagged_ddl(contract), verifySchema=False)
 
 
 def few_rows_frame(spark: SparkSession, contract: Contract, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
-    """As ``decoded_frame``, of a few rows that the driver has."""
+    """A few rows of the driver as a DataFrame, as ``decoded_frame`` makes it."""
     return decoded_frame(spark, contract, spread(spark, rows, 1))

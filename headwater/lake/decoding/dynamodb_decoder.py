@@ -1,9 +1,9 @@
-"""DynamoDB's changes, in the JSON of its Kinesis destination, and its exported items to rows of a lake table.
+"""The reference decoder of DynamoDB's changes and exported items: turns them into rows of a lake table.
 
-The time that decoding takes is that of making Python objects, and most of a record needs none: attributes that no
-column names go to ``_rest`` as the text they are, and of the old image only the partition matters. So msgspec takes a
-record apart into the text of each attribute. What columns name is converted in ``dynamodb_values``;
-docs/decisions/dynamodb-decoding.md.
+Decoding takes as long as making the Python objects, and most of a record needs none. Unmapped attributes go to
+``_rest`` as the text that they are, and only the partition matters in the old image. So msgspec splits a record into
+the text of each attribute, and ``dynamodb_values`` converts the attributes that columns name. Changes have the JSON of
+DynamoDB's Kinesis destination; docs/decisions/dynamodb-decoding.md.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from headwater.lake.decoding.rest_values import Read, RestForm, RowRest, nested
 _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
 _MICROS = {"MILLISECOND": 1000, "MICROSECOND": 1}
 _TIE_DIGITS = 56  # as many as a Kinesis sequence number has at most
-_EXPORTED, _CHANGED = 0, 1  # of one moment, an exported item is older than a change
+_EXPORTED, _CHANGED = 0, 1  # an exported item is older than a change of the same time
 _MARGIN_MICROS = 60 * 10**6
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TIMES = ("ApproximateCreationDateTime", "ApproximateCreationDateTimePrecision")
@@ -66,9 +66,14 @@ _Image = Mapping[str, Raw]
 
 
 class DynamoDecoder:
-    """Decodes the changes and the exported items of one table. ``table`` is the table's actual name where the contract
-    calls it otherwise. An operator raises ``epoch`` when the source's history was cut. ``mask_key`` is the key of
-    masks. Raises UserError where the contract needs one and there is none."""
+    """Decodes the changes and the exported items of one table.
+
+    Raises UserError if the contract needs a key of masks and there is none.
+
+    - ``epoch``: the epoch of the changes. An operator raises it when the source's history was cut.
+    - ``table``: the table's actual name, if the contract has another one.
+    - ``mask_key``: the key of masks by HMAC.
+    """
 
     def __init__(
         self, contract: Contract, epoch: int = 1, table: str | None = None, mask_key: bytes | None = None
@@ -86,8 +91,12 @@ class DynamoDecoder:
         self._take_item_apart = msgspec.json.Decoder(_Exported).decode
 
     def decode(self, data: str | bytes | None, sequence: str | None, position: str) -> Decoded:
-        """Decode the data of one Kinesis record. ``sequence`` is its sequence number, None where the source gives none;
-        ``position`` is kept as it is, and where it is empty, the record's eventID stands for it. Raises BadRecord."""
+        """Decode one Kinesis record. Raises BadRecord.
+
+        - ``data``: the record's data, JSON.
+        - ``sequence``: its sequence number; None if the source gives none.
+        - ``position``: goes to ``_position``; if it is empty, the record's eventID does.
+        """
         if data is None:
             raise BadRecord("record: found no data, expected JSON")
         try:
@@ -100,9 +109,14 @@ class DynamoDecoder:
     def item(
         self, line: str | bytes, exported_at_micros: int, position: str, read_until_micros: int | None = None
     ) -> Decoded:
-        """Decode a line of an export, ``{"Item": {…}}`` with an image in DynamoDB JSON, as the item was at that time,
-        in microseconds since 1970; or where the table has changed while it was read, until that time at the latest:
-        only from then on it is known to be so. Raises BadRecord."""
+        """Decode a line of an export. Raises BadRecord.
+
+        - ``line``: ``{"Item": {…}}`` with an image in DynamoDB JSON.
+        - ``exported_at_micros``: the time of the export, in microseconds since 1970. It decides the row's order.
+        - ``position``: goes to ``_position``.
+        - ``read_until_micros``: when the reading ended, if the table changed while it was read (a Scan). Then this is
+          the row's time in the source.
+        """
         try:
             image, lost = self._left_out.of_image(self._take_item_apart(_unicode(line)).Item)
             order = _order(self._epoch, _place(exported_at_micros), _EXPORTED, "0" * _TIE_DIGITS)
@@ -112,8 +126,10 @@ class DynamoDecoder:
             raise _bad(error) from None
 
     def told(self, data: str | bytes, sequence: str | None) -> tuple[list[str], str | None]:
-        """The record keys of the items that a change shows, and its order, None where it does not tell that. Raises
-        what ``DEFECTS`` names where it is no change."""
+        """The record keys of the items in a change, and its order; None for the order if the change lacks a part of it.
+
+        Raises the exceptions of ``DEFECTS`` if it is no change.
+        """
         record = _members(_unicode(data))
         change = _members(record["dynamodb"])
         keys = self._row_keys(change.get(name) for name in ("Keys", "NewImage", "OldImage"))
@@ -125,12 +141,12 @@ class DynamoDecoder:
         return keys, _order(self._epoch, micros, _CHANGED, tie)
 
     def item_told(self, line: str | bytes, exported_at_micros: int) -> tuple[list[str], str]:
-        """As ``told``, of a line of an export."""
+        """The record keys of the item in a line of an export, and its order."""
         order = _order(self._epoch, _place(exported_at_micros), _EXPORTED, "0" * _TIE_DIGITS)
         return self._row_keys([_members(_unicode(line))["Item"]]), order
 
     def _row_keys(self, images: Iterable[Raw | None]) -> list[str]:
-        """The record keys of those images that tell theirs."""
+        """The record keys of those images that have a complete key."""
         found = []
         for image in images:
             try:
@@ -144,8 +160,10 @@ class DynamoDecoder:
         return found
 
     def kept(self, text: str | bytes | None) -> str | bytes | None:
-        """What quarantine may keep of a record's data or of an item's line: all of it, but what the contract leaves
-        out, and with its masks; None where that cannot be told."""
+        """A record's data or an item's line as the quarantine may keep it: with the contract's hidden values hidden.
+
+        Returns None if it cannot be parsed, so that a hidden value in it cannot be found.
+        """
         return self._left_out.of_text(text)
 
     def _decoded(self, record: Any, sequence: str | None, position: str) -> Decoded:
@@ -181,7 +199,7 @@ class DynamoDecoder:
         if op == "u" and any(_member(change.OldImage, column) != image.get(column.name) for column in partition):
             old = self._columns.place(change)
             if self._identity.moved(old, row):
-                # Nobody deleted the item; only its copy there goes.
+                # Nobody deleted the item: only its row in the former partition goes, so there is no deleted_by.
                 return Decoded((row, self._tombstone(old, tail, None, change_id)), left_out=len(lost))
         return Decoded((row,), left_out=len(lost))
 
@@ -204,21 +222,30 @@ class DynamoDecoder:
 
 
 def _order(epoch: str, micros: int, kind: int, tie: str) -> str:
-    """The text that compares two changes of an item: epoch, the time, 0 for an exported item or 1 for a change, and
-    what decides between two of one time. 81 digits."""
+    """The ``_order`` of a change, by which two changes of an item compare. It has 81 digits:
+
+    - ``epoch`` (4 digits);
+    - ``micros``: the time in microseconds since 1970 (20 digits);
+    - ``kind``: 0 for an exported item, or 1 for a change;
+    - ``tie``: decides between two changes of the same time (56 digits).
+    """
     return f"{epoch}{micros:020d}{kind}{tie}"
 
 
 def _place(exported_at_micros: int) -> int:
-    """Where an export's items stand among the changes, in microseconds since 1970: a minute before the export's time.
-    The time of a change is approximate, and no export may win over a change that came after it."""
+    """The time in the order of an export's items, in microseconds since 1970: a minute before the export's time.
+
+    The time of a change is approximate, and an exported item must not win over a change that came after it.
+    """
     return max(exported_at_micros - _MARGIN_MICROS, 1)
 
 
 def floor_of_export(epoch: int, exported_at_micros: int) -> str:
-    """The ``_order`` just below the items of an export of that time, in microseconds since 1970. When the export is
-    complete, nothing older than it that it did not show is alive: what an earlier export showed and the stream has not
-    touched, what was deleted without a record of it, and all of an epoch before."""
+    """The truncate marker of a complete export: the ``_order`` just below its items.
+
+    ``exported_at_micros`` is in microseconds since 1970. The marker deletes every older row that the export did not
+    show. Such rows come from an earlier export, from a former epoch, or were deleted without a record in the stream.
+    """
     return order_at_moment(epoch, _place(exported_at_micros) - 1)
 
 
@@ -234,7 +261,7 @@ def _sequence_digits(sequence: str) -> str:
 
 
 def _event_digits(event_id: Any) -> str:
-    """Digits that are the same for each repetition of an event, and others for another event."""
+    """Digits that are the same whenever an event comes again, and different for different events."""
     if not isinstance(event_id, str) or not event_id:
         raise BadRecord(f"eventID: found {event_id!r}, expected a text, because it tells a repeated record")
     digest = int.from_bytes(hashlib.sha256(event_id.encode()).digest(), "big")
@@ -251,7 +278,7 @@ class _Exported(msgspec.Struct):
 
 
 class _Change(msgspec.Struct):
-    """What a record says of a change. What has no type here is checked where it is used."""
+    """The change in a record. Members of type ``Any`` are checked where they are used."""
 
     ApproximateCreationDateTime: Any = None
     ApproximateCreationDateTimePrecision: Any = None
@@ -283,7 +310,7 @@ def _plain(raw: Raw | None) -> Any:
 
 
 def _unicode(data: str | bytes) -> str | bytes:
-    """The data as it is. Raises UnicodeError where it is not UTF-8, which msgspec finds only in what it reads."""
+    """The data as it is. Raises UnicodeError if it is not UTF-8: msgspec checks only the parts that it reads."""
     if isinstance(data, bytes) and not data.isascii():
         data.decode("utf-8")
     return data
@@ -322,7 +349,7 @@ def _is_time_to_live(identity: Any) -> bool:
 
 
 class _Columns:
-    """A contract's columns. ``key`` and ``partition`` are those of both."""
+    """A contract's columns; ``key`` and ``partition`` are the columns of the key and of the partition."""
 
     def __init__(self, contract: Contract) -> None:
         identity = Identity(contract)
@@ -338,9 +365,11 @@ class _Columns:
         self._drops = contract.unnamed == DROP
 
     def read(self, image: _Image, lost: Sequence[str] = ()) -> tuple[list[Any], str | None, dict[str, str]]:
-        """The columns' values, ``_rest``, and why a column has no value, by its name. ``lost`` are the attributes that
-        the image has lost to what the contract hides in them. Raises BadRecord where a column of the key has no
-        value."""
+        """Read an image. Returns the columns' values, ``_rest``, and why a column has no value, by the column's name.
+
+        ``lost`` are the attributes that the image has lost, because the path to a hidden value in them leads through
+        something else than maps. Raises BadRecord if a column of the key has no value.
+        """
         reading = _Reading(self._blank.copy())
         self._attributes.read(image, reading)
         for column in (each for each in self._columns if each.name in lost) if lost else ():
@@ -352,6 +381,7 @@ class _Columns:
             defect = partition_defect(reading.values[column.at])
             if defect is not None:
                 self._attributes.refuse(column, defect, image[column.name], reading)
+        # Put _rest together: unmapped attributes (unless the contract drops them), values that do not fit, leftovers.
         if self._drops:
             reading.rest, reading.leftovers = [], []
         rest = reading.rest
@@ -367,8 +397,11 @@ class _Columns:
         return reading.values, text, reading.unfit
 
     def place(self, change: Any) -> list[Any]:
-        """Key and partition values of the item as it stood before a change, all else None. An item whose partition
-        value does not fit stands where one without that value does. Raises Unfit where the key does not fit."""
+        """The key and partition values of the item before a change; its other values are None.
+
+        A partition value that does not fit counts as absent, as it does in the row itself. Raises Unfit if the key does
+        not fit.
+        """
         values: list[Any] = [None] * self.width
         for column in self.partition:
             try:
@@ -385,20 +418,24 @@ class _Columns:
 
 
 class _Reading:
-    """What an image gives while it is read: the columns' values; what no column names, as openings and texts or as
-    leftovers; and of values that do not fit the reasons by column, and the openings and texts by path."""
+    """The result of reading an image, while it is read."""
 
     __slots__ = ("leftovers", "refused", "rest", "unfit", "values")
 
     def __init__(self, values: list[Any]) -> None:
         self.values = values
+        """The columns' values."""
         self.rest: list[Any] = []
+        """The unmapped attributes as pieces of JSON: for each its opening (``,"name":``) and its text."""
         self.leftovers: Leftovers = []
+        """The unmapped parts inside values that columns take."""
         self.unfit: dict[str, str] = {}
+        """Why a column has no value, by the column's name."""
         self.refused: dict[Path, tuple[bytes, Raw]] = {}
+        """The values that do not fit, as opening and text, by their paths."""
 
     def without_rest(self) -> _Reading:
-        """The same reading, for columns inside a value whose leftovers are found otherwise."""
+        """The same reading with a rest of its own, for columns inside a value whose leftovers ``Claims`` finds."""
         inner = _Reading(self.values)
         inner.unfit, inner.refused = self.unfit, self.refused
         return inner
@@ -431,14 +468,15 @@ class _Attributes:
         self._opening = functools.lru_cache(maxsize=10_000)(self._opening_of)
 
     def _opening_of(self, name: str) -> bytes:
-        """What stands before an attribute's text in ``_rest``: a comma, the name, a colon. The name stands as it is,
-        unless it could be read as a path."""
+        """The JSON before an attribute's text in ``_rest``: a comma, the name, a colon.
+
+        A name that could be read as a path is quoted.
+        """
         is_plain = not self._where and name not in self._known and not name.startswith(self._reserved)
         return f",{encode_basestring(name if is_plain else dotted((*self._where, name)))}:".encode()
 
     def read(self, image: _Image, reading: _Reading) -> None:
-        """Set the columns' values; what no column names goes to the rest or to the leftovers, what does not fit to the
-        refused."""
+        """Read the attributes of an image into ``reading``."""
         values, rest = reading.values, reading.rest
         for name, raw in image.items():
             fast = self._fast.get(name)
@@ -452,18 +490,18 @@ class _Attributes:
                     values[at] = value if convert is None else convert(value)
                     continue
                 except DEFECTS:
-                    pass  # the full way says what is wrong, or finds that there are leftovers
+                    pass  # the value does not fit, or has leftovers: _take finds out which
             self._take(name, raw, reading)
 
     def refuse(self, column: AttributeColumn, reason: str, raw: Raw, reading: _Reading) -> None:
-        """Note that an attribute of this map does not fit the column, which then is as if there were none."""
+        """Record that an attribute of this map does not fit the column. The column then counts as absent."""
         name = column.path[len(self._where)]
         reading.values[column.at] = column.absent
         reading.unfit[column.column] = f"{column.column}: {reason}"
         reading.refused[path_of((*self._where, name))] = (self._opening(name), raw)
 
     def _take(self, name: str, raw: Raw, reading: _Reading) -> None:
-        """Read an attribute that columns name in the full way."""
+        """Read an attribute that columns name from its parsed JSON."""
         value = parse(raw)
         if value is None:
             return
@@ -502,9 +540,14 @@ class _Attributes:
 def decode_records(
     records: Iterator[tuple[str | bytes | None, str | None, str]], decoder: DynamoDecoder, purged: str = ""
 ) -> Iterator[tuple[Any, ...]]:
-    """Kinesis records, each its data, its sequence number or None, and its position, to rows of ``columns_tagged``. A
-    bad record, and one of a row older than ``purged``, is kept as JSON: ``data`` (null where there was none), or
-    ``data_base64`` where it is not UTF-8, ``sequence`` and ``position``."""
+    """Decode Kinesis records to rows of ``columns_tagged``.
+
+    Bad records, and rows older than ``purged``, carry their record as JSON for the quarantine. It has ``sequence``,
+    ``position``, and ``data`` (null if there was none), or ``data_base64`` if the data is not UTF-8.
+
+    - ``records``: data, sequence number or None, and position of each.
+    - ``purged``: the latest order of a purged tombstone.
+    """
 
     def kept(data: str | bytes | None, sequence: str | None, position: str) -> str:
         return json.dumps({"sequence": sequence, "position": position, **_text("data", decoder.kept(data))})
@@ -524,8 +567,13 @@ def decode_records(
 def kept_decoder(
     contract: Contract, table: str, mask_key: bytes | None, epoch: int, purged: str = ""
 ) -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
-    """What decodes a record that ``decode_records`` kept, or an item of an export that ``dynamodb_export`` did, read in
-    that epoch. ``table`` is the DynamoDB table's name, ``mask_key`` the key of masks."""
+    """A function that decodes a record or an exported item of the quarantine.
+
+    - ``table``: the DynamoDB table's name.
+    - ``mask_key``: the key of masks by HMAC.
+    - ``epoch``: the epoch in which the record was read first.
+    - ``purged``: the latest order of a purged tombstone.
+    """
     decoder = DynamoDecoder(contract, epoch, table, mask_key)
 
     def decode(record: Any, _: str) -> Iterator[tuple[Any, ...]]:
@@ -541,9 +589,11 @@ def kept_decoder(
 def decode_item(
     line: str | bytes | None, times: tuple[int, int], position: str, decoder: DynamoDecoder, purged: str = ""
 ) -> Iterator[tuple[Any, ...]]:
-    """A line of an export to rows of ``columns_tagged``; ``times`` are the export's ``time`` and ``until``. A bad one,
-    and one older than ``purged``, is kept as JSON: ``item``, or ``item_base64`` where it is not UTF-8, and what replays
-    it."""
+    """Decode a line of an export to rows of ``columns_tagged``; ``times`` are the export's ``time`` and ``until``.
+
+    A bad item, and one older than ``purged``, carries its line as JSON for the quarantine. It has ``item``, or
+    ``item_base64`` if the line is not UTF-8, and the times and the position that a replay needs.
+    """
     time, until = times
 
     def kept() -> str:
@@ -561,7 +611,7 @@ def decode_item(
 
 
 def _text(name: str, content: str | bytes | None) -> dict[str, str | None]:
-    """Bytes as JSON keeps them, under a name that tells how."""
+    """Bytes as a member of a JSON document: ``name`` for UTF-8, ``name_base64`` for other bytes."""
     try:
         return {name: content.decode("utf-8") if isinstance(content, bytes) else content}
     except UnicodeDecodeError:
@@ -569,17 +619,17 @@ def _text(name: str, content: str | bytes | None) -> dict[str, str | None]:
 
 
 def content(record: Mapping[str, Any], name: str) -> str | bytes | None:
-    """What ``_text`` kept."""
+    """The content that ``_text`` wrote under that name."""
     encoded = record.get(f"{name}_base64")
     content: str | None = record.get(name)
     return content if encoded is None else base64.b64decode(encoded)
 
 
-# --- What stands in _rest ---------------------------------------------------------------------------------------------
+# --- Entries of _rest -------------------------------------------------------------------------------------------------
 
 
 def rest_form(contract: Contract) -> RestForm:
-    """How values of the contract's source stand in ``_rest``, for ``rest_values``."""
+    """The format of this source's values in ``_rest``, for ``rest_values``."""
 
     @functools.cache
     def reader(columns: tuple[Column, ...]) -> _Columns:

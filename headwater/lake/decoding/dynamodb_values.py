@@ -1,8 +1,8 @@
-"""DynamoDB's typed attribute values, such as ``{"N": "1.5"}``, to the values of a lake table's columns.
+"""Converts DynamoDB's typed attribute values, such as ``{"N": "1.5"}``, to the values of a lake table's columns.
 
-Each type has one conversion, with a fast and a full way that give the same value. The fast way lets msgspec check and
-build the value, and is taken if nothing of the value is left over. The full way goes through parsed JSON, finds what no
-column names (for ``_rest``) and says what is wrong (for quarantine); docs/decisions/dynamodb-decoding.md.
+Each type has one conversion, with a fast and a full way that give the same value. In the fast way msgspec checks and
+builds the value; it works only if nothing of the value is left over. The full way reads parsed JSON. It also finds
+unmapped fields (for ``_rest``) and names the defect (for the quarantine); docs/decisions/dynamodb-decoding.md.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from headwater.lake.decoding.changes import plain_digits
 from headwater.lake.decoding.exact_values import Converter, Unfit, dotted, scalar_converter, unfit
 from headwater.lake.decoding.transformed_values import part_of, transforming
 
-# What a defect of a record raises while it is taken apart.
+# The exceptions that a defect of a record raises while it is parsed and converted.
 DEFECTS = (msgspec.MsgspecError, *exact_values.DEFECTS)
 NULL_TEXT = Raw(b'{"NULL":true}')
-"""DynamoDB's null, as it writes it."""
+"""DynamoDB's null, byte for byte."""
 
 _NULL = {"NULL": True}
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?\Z", re.ASCII)
 _DATE_LENGTH = len("2024-02-29")
 _HOUR_OF_DAY = re.compile(r"(?:[01]\d|2[0-3])(?!\d)", re.ASCII)
 DOCUMENTS: dict[str, type] = {"M": dict, "L": list}
-"""What a map and a list are in JSON."""
+"""The Python types of a parsed map and list."""
 TAGS_INSIDE = {
     "string": "S",
     "date": "S",
@@ -52,39 +52,51 @@ TAGS_INSIDE = {
 """The type that a value inside a map or a list must have, by the lake's."""
 
 Path = tuple[Any, Any]
-"""Where a value lies: the path of what holds it, None for the item itself, and its name or index there."""
+"""The path of a value: the path of its map or list (None for the item itself), and its name or index there."""
 Leftovers = list[tuple[Path, Any]]
-"""What no type names, by its path."""
+"""Values that no type names, with their paths."""
 Fast = tuple[int, Callable[[Raw], Any], "Converter | None"]
-"""The fast way of a column: where its value goes; what checks the type and gives what stands beside the tag, as
-``value``; what makes the column's value of that, None where it is one."""
+"""The fast way of a column.
+
+1. The column's position in a row.
+2. A decoder that checks the type tag and gives the value behind it, as ``value``.
+3. A converter from that to the column's value; None if they are the same.
+"""
 _InParts = Callable[[Any, Path, Leftovers], Any]
-"""Converts what stands beside a tag, at that path; what no type names goes to the leftovers."""
+"""Converts the value behind a tag, at that path. Parts that no type names go to the leftovers."""
 
 parse = msgspec.json.Decoder().decode
 dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 class AttributeColumn:
-    """Where a column's value stands in an item, and how it is converted: by ``fast`` if it leaves nothing over, else by
-    ``take``. ``at`` is the column's place in a row, ``column`` its name and ``type`` its type; ``name`` is the
-    attribute's; ``absent`` is the value where there is no attribute; ``plain``: a number that becomes text is written
-    in one way only, as keys and partitions need it."""
+    """A column of the lake: its path in an item, and its conversion.
+
+    ``fast`` converts a value if nothing of it is left over, and ``take`` converts every value. If ``plain``, equal
+    numbers become equal texts, as keys and partitions need it.
+    """
 
     def __init__(self, at: int, column: Column, *, plain: bool) -> None:
         self.at = at
+        """The column's position in a row."""
         self.path = column.path
+        """The path of its value in an item."""
         self.name = column.path[0]
+        """The attribute's name."""
         self.absent = column.absent
+        """Its value if the item has no such attribute."""
         self.column = column.name
+        """The column's name."""
         self.type = column.type
+        """The column's type."""
         self._tag = column.source_type or ""
         self._conversion = _column_conversion(self._tag, column, plain)
         self.has_parts = self._conversion.in_parts is not None
+        """Whether parts of its value may be left over."""
         self.fast: Fast = (at, _decoder(self._tag, self._conversion.beside), self._conversion.fast)
 
     def of(self, raw: Raw | None) -> Any:
-        """The column's value, for a column of a key or a partition. Raises Unfit."""
+        """The value of a column of the key or of the partition. Raises Unfit."""
         value = None if raw is None else parse(raw)
         if value is None or is_null(value):
             return self.absent
@@ -94,11 +106,11 @@ class AttributeColumn:
             raise Unfit(f"{self.column}: {self.reason(value, error)}") from None
 
     def take(self, value: Any, path: Path, leftovers: Leftovers) -> Any:
-        """The column's value in the full way; ``value`` stands at that path. Raises what ``DEFECTS`` names."""
+        """Convert the value at a path in the full way. Raises the exceptions of ``DEFECTS``."""
         return self._conversion.full(_beside(value, self._tag), path, leftovers)
 
     def reason(self, value: Any, error: BaseException) -> str:
-        """Why a value of this attribute does not fit, by what its conversion raised."""
+        """The reason why a value does not fit; ``error`` is the exception of its conversion."""
         return str(error if isinstance(error, Unfit) else unfit(value, f"type {self._tag}"))
 
 
@@ -126,15 +138,14 @@ def spell(path: Path) -> str:
 
 
 def in_unicode(text: str) -> str:
-    """The JSON as it is. Raises UnicodeError for half a surrogate pair, which an escape can hold and nothing else."""
+    """The JSON as it is. Raises UnicodeError if an escape stands for half a surrogate pair."""
     if "\\u" in text:
         dump(json.loads(text, parse_float=str)).encode("utf-8")
     return text
 
 
 class Claims:
-    """What several columns together take of one attribute's value, for what they leave over. A part that one of them
-    takes is no leftover, even if another leaves it."""
+    """The parts of one attribute's value that several columns take, and so the parts that none of them takes."""
 
     def __init__(self) -> None:
         self._held = False
@@ -143,7 +154,7 @@ class Claims:
         self._element: Claims | None = None
 
     def add(self, path: Sequence[str], type_: Type) -> None:
-        """Add a column of that type, whose value lies at the path inside this one."""
+        """Add a column of this type that reads its value at ``path`` inside this value."""
         if path:
             self._parts.setdefault(path[0], Claims()).add(path[1:], type_)
             return
@@ -158,7 +169,10 @@ class Claims:
             self._whole = True
 
     def left(self, value: Any, path: Path, refused: Container[Path]) -> Iterator[tuple[Path, Any]]:
-        """What no column takes of the parsed value at the path. What lies in a ``refused`` value is kept with it."""
+        """The parts of the parsed value at the path that no column takes, except within a ``refused`` value.
+
+        A refused value is kept whole elsewhere.
+        """
         if path in refused:
             return
         if is_null(value):
@@ -183,13 +197,14 @@ class Claims:
 
 
 class _Conversion(NamedTuple):
-    """How what stands beside a tag becomes the lake's value. Fast: msgspec makes a ``beside`` of it, and ``fast`` the
-    value of that; None where it is one. In full, of parsed JSON: ``whole`` where nothing can be left over, otherwise
-    ``in_parts``; the other is None."""
+    """The conversion of the value behind a type tag to the lake's value. One of ``whole`` and ``in_parts`` is None."""
 
     beside: Any
+    """Fast way: the type that msgspec builds of the value."""
     fast: Converter | None
+    """Fast way: makes the lake's value of that; None if they are the same."""
     whole: Converter | None
+    """Full way, if nothing can be left over: converts the parsed value."""
     in_parts: _InParts | None = None
 
     def full(self, raw: Any, path: Path, leftovers: Leftovers) -> Any:
@@ -238,8 +253,7 @@ def _set(member: _Conversion) -> _Conversion:
 
 
 def _list(element: Type) -> _Conversion:
-    """A list. A NULL in it is null; in a list of maps or lists it is a leftover too, like any other NULL among
-    parts."""
+    """The conversion of a list. A NULL in it is null; in a list of maps or lists it is also a leftover."""
     tag = TAGS_INSIDE[element.kind]
     member = _conversion(tag, element)
     beside: Any = list[_tagged(tag, member.beside)]  # type: ignore[misc]
@@ -266,7 +280,7 @@ def _list(element: Type) -> _Conversion:
 
 
 def _struct(type_: Type) -> _Conversion:
-    """A map whose members the type names; other members are leftovers, and so is a NULL."""
+    """The conversion of a map whose members the type names. Other members, and members that are NULL, are leftovers."""
     names = [name for name, _ in type_.fields]
     tags = [TAGS_INSIDE[member.kind] for _, member in type_.fields]
     conversions = [_conversion(tag, member) for tag, (_, member) in zip(tags, type_.fields, strict=True)]
@@ -330,7 +344,7 @@ def _struct_in_parts(names: list[str], tags: list[str], conversions: list[_Conve
 
 
 def _tagged(tag: str, beside: Any) -> Any:
-    """The type of a value: an object of nothing but the tag, with what stands beside it as ``value``."""
+    """The msgspec type of a typed value: an object whose only member is the tag, with its content as ``value``."""
     members = [("value", beside, msgspec.field(name=tag))]
     return msgspec.defstruct(tag, members, forbid_unknown_fields=True, frozen=True, gc=False)
 
@@ -344,7 +358,7 @@ map_members = _decoder("M", dict[str, Raw])
 
 
 def _beside(value: Any, tag: str) -> Any:
-    """What stands beside the tag of a value of that type. Raises Unfit."""
+    """The content behind the tag of a typed value. Raises Unfit if it has another type."""
     if type(value) is not dict or len(value) != 1 or tag not in value:
         raise unfit(value, f"type {tag}")
     return value[tag]
@@ -413,7 +427,7 @@ def _bytes(raw: Any) -> bytes:
 
 
 def _document_of_text(tag: str, inside: Raw) -> str:
-    """A map's or a list's DynamoDB JSON, of the text that stands beside its tag."""
+    """A map's or a list's DynamoDB JSON, made of the text behind its tag."""
     text = msgspec.json.format(inside, indent=-1).decode()
     if text[0] != ("{" if tag == "M" else "["):
         raise unfit(text, f"type {tag}")
@@ -421,7 +435,7 @@ def _document_of_text(tag: str, inside: Raw) -> str:
 
 
 def _document(tag: str, inside: Any) -> str:
-    """A map's or a list's DynamoDB JSON, of what stands beside its tag when it is parsed."""
+    """A map's or a list's DynamoDB JSON, made of the parsed content behind its tag."""
     value = {tag: inside}
     if not isinstance(inside, DOCUMENTS[tag]):
         raise unfit(value, f"type {tag}")
@@ -442,7 +456,7 @@ def _transforming(tag: str, column: Column, transform: Transform) -> _Conversion
 
 
 def _part_of_written(raw: Any, transform: Transform) -> str:
-    """The month, the day or the hour of a date or a timestamp in ISO 8601, as it is written, whatever its offset."""
+    """The month, day or hour of a date or timestamp in ISO 8601, as it is written: the offset is ignored."""
     _date(raw[:_DATE_LENGTH])
     behind = raw[_DATE_LENGTH : _DATE_LENGTH + 1]
     if transform.part == HOUR:

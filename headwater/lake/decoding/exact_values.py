@@ -1,8 +1,8 @@
-"""Source values to lake values, exactly or not at all.
+"""Converts source values to lake values, exactly or not at all.
 
-Two sources of values share this module: a column as Debezium's JSON envelope writes it, and a value inside a
-json/jsonb column. Both give the Python object that PySpark stores for the contract's type. A value that has no exact
-counterpart raises ``Unfit``; the contract's ``on_unfit`` says what becomes of it.
+It converts columns of Debezium's JSON envelope, and values inside json/jsonb columns. Both give the Python object that
+PySpark stores for the contract's type. A value without an exact counterpart raises ``Unfit`` (a conversion error); the
+contract's ``on_unfit`` decides what the writer does with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DATE_LENGTH = len("2024-02-29")
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(Z|[+-]\d\d(?::?\d\d)?)?\Z"
 )
-# What fromisoformat reads in the usual form; that is several times as fast.
+# The usual form of a timestamp. fromisoformat reads it several times as fast.
 _USUAL_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3}|\.\d{6})?Z\Z", re.ASCII).match
 _INT32 = 2**31
 _INT64 = 2**63
@@ -42,21 +42,23 @@ FIRST_UNSHIFTED = dt.date(1582, 10, 26)  # dates from here on are not shifted by
 MILLI_DIGITS = 3  # Debezium counts timestamps of at most so many digits in milliseconds, others in microseconds
 _parse_exactly = json.JSONDecoder(parse_float=Decimal).decode
 _INT_DIGITS = 4_000  # fewer than Python's limit, 4300, and more than any type of a column holds
-_MAX_LEVELS = 100  # what is done with a document calls itself for each level, and Python has about 1000 calls
-# An escape of half a surrogate pair. Whole pairs match too: only then is each text looked at.
+_MAX_LEVELS = 100  # functions on documents recurse once or more per level, and Python allows about 1000 calls
+# An escape of a surrogate. If one is there, each text is checked for half a pair.
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]").search
 
-# What a value raises that is not of its column's type or form.
+# The exceptions of converting a value that does not have its column's type or form.
 DEFECTS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
 
 
 class Unfit(ValueError):
-    """A value that the contract's type cannot hold exactly; the text says what was found and what was expected."""
+    """A value that the contract's type cannot hold exactly. The text names the found and the expected value."""
 
 
 class NoUnicode:
-    """A JSON text with half a surrogate pair: PostgreSQL's ``json`` stores the escape, and no UTF-8 can hold what it
-    stands for. It is no ``str``, so no column takes it."""
+    """A JSON text with half a surrogate pair. It is no ``str``, so no column takes it.
+
+    PostgreSQL's ``json`` stores such an escape, but UTF-8 cannot encode the character.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -66,12 +68,12 @@ class NoUnicode:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error says of a value or a record."""
+    """The reason that an error gives for refusing a value or a record."""
     return str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
 
 
 def unfit(value: Any, expected: str) -> Unfit:
-    """The refusal of a value; ``expected`` says what it should have been."""
+    """The error that refuses a value; ``expected`` describes the values that fit."""
     shown = json.dumps(value, default=str)
     return Unfit(f"found {shown if len(shown) <= 80 else shown[:77] + '...'}, expected {expected}")
 
@@ -200,7 +202,7 @@ def _bytes_from_hex(value: Any) -> bytes:
 
 
 def _days(first: dt.date) -> Converter:
-    """Days since 1970-01-01, Debezium's form of a date. Infinities and years beyond the calendar are out of range."""
+    """A converter of days since 1970-01-01, Debezium's form of a date. Infinities and years beyond 9999 do not fit."""
     lowest = first.toordinal() - EPOCH_DAY
 
     def convert(value: Any) -> dt.date:
@@ -212,7 +214,7 @@ def _days(first: dt.date) -> Converter:
 
 
 def _moment(first: dt.date, unit: int) -> Converter:
-    """A timestamp without time zone, in units of ``unit`` microseconds since 1970-01-01; taken as UTC."""
+    """A converter of a timestamp without time zone, counted in ``unit`` microseconds since 1970-01-01; taken as UTC."""
     lowest = (first.toordinal() - EPOCH_DAY) * DAY_MICROS
     highest = (LAST_DAY + 1) * DAY_MICROS
 
@@ -225,7 +227,7 @@ def _moment(first: dt.date, unit: int) -> Converter:
 
 
 def _instant(first: dt.date) -> Converter:
-    """A timestamp with time zone, which Debezium writes as text in UTC."""
+    """A converter of a timestamp with time zone, which Debezium writes as text in UTC."""
 
     def convert(value: Any) -> dt.datetime:
         moment = _timestamp(value)
@@ -257,7 +259,7 @@ def _time_text(value: Any) -> str:
 
 
 def _then_text(converter: Converter) -> Converter:
-    """A date or timestamp as PostgreSQL prints it."""
+    """A converter to the text of a date or timestamp as PostgreSQL prints it."""
 
     def convert(value: Any) -> str:
         known = converter(value)
@@ -296,8 +298,10 @@ def scalar_converter(kind: Type) -> Converter:
 
 
 def json_converter(target: Type) -> Callable[[Any, tuple[str, ...], dict[str, Any]], Any]:
-    """A converter for values inside json: ``(value, path, rest)``. Keys of objects that the type does not name are put
-    into ``rest`` under their dotted path, so that nothing is lost."""
+    """A converter for values inside json. Its arguments are the value, its path, and the entries for ``_rest``.
+
+    It puts unmapped fields into ``rest`` under their dotted paths, so that nothing is lost.
+    """
     if target.kind == "struct":
         return _json_struct(target)
     if target.kind == "array" and target.element is not None:
@@ -336,7 +340,7 @@ def _json_scalar(target: Type) -> Converter:
 
 
 def _json_double(value: Any) -> float:
-    """A JSON number as a double; json numbers are decimals, so the nearest double is taken only if it prints back."""
+    """A JSON number as a double. JSON numbers are decimals, so a double fits only if it prints as the same number."""
     if type(value) is bool or not isinstance(value, (int, Decimal)):
         raise unfit(value, "a number")
     number = float(value)
@@ -346,13 +350,15 @@ def _json_double(value: Any) -> float:
 
 
 def dotted(path: Sequence[str]) -> str:
-    """A path as text. A name that holds a dot or a quote is written as a JSON string, so no two paths are alike."""
+    """A path as text. A name with a dot or a quote is written as a JSON string, so different paths differ."""
     return ".".join(json.dumps(name) if "." in name or '"' in name else name for name in path)
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON with exact numbers; an integer of very many digits comes as a Decimal. A text that is no Unicode comes
-    as ``NoUnicode``. Raises Unfit, also where arrays and objects lie deeper in each other than 100 levels."""
+    """Parse JSON with exact numbers. Raises Unfit if it is no JSON, or has more than 100 levels.
+
+    An integer with more than 4000 digits becomes a Decimal. A text with half a surrogate pair becomes ``NoUnicode``.
+    """
     try:
         value = _parsed(text)
     except (TypeError, ValueError):
@@ -385,7 +391,7 @@ def _too_deep(text: str) -> Unfit:
 
 
 def _is_too_deep(value: Any) -> bool:
-    """Whether a parsed document has arrays and objects in more levels than it may have."""
+    """Whether a parsed document has more levels of arrays and objects than it may have."""
     level = [value]
     for _ in range(_MAX_LEVELS + 1):
         level = [item for item in level if type(item) in (dict, list)]
@@ -412,8 +418,7 @@ def _encodes(text: str) -> bool:
 
 
 def dump_json(value: Any) -> str:
-    """Write JSON with the digits of Decimals as they came, which ``json.dumps`` cannot, and half a surrogate pair as
-    the escape that it is."""
+    """Write JSON; Decimals keep their digits, which ``json.dumps`` cannot do, and ``NoUnicode`` its escape."""
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, NoUnicode):
@@ -429,9 +434,9 @@ def dump_json(value: Any) -> str:
 def column_converter(column: Column, snapshot: bool) -> Converter:
     """A converter for a whole source column as it stands in Debezium's envelope (paths into JSON excepted).
 
-    ``snapshot``: for rows that Debezium read by a query. Those rows, and all arrays, come through the JDBC driver,
-    which loses the era and shifts dates before 1582-10-15 to the Julian calendar (seen with Debezium 3.6.1). There,
-    dates that may have been shifted are refused; in streamed changes dates are right.
+    ``snapshot``: for rows that Debezium read by a query. These rows, and all arrays, come through the JDBC driver. It
+    loses the era, and shifts dates before 1582-10-15 to the Julian calendar (seen with Debezium 3.6.1). So dates there
+    that may have been shifted do not fit. Dates in streamed changes are right.
     """
     source = SourceType.parse(column.source_type or "")
     first = FIRST_UNSHIFTED if snapshot or source.array else dt.date.min

@@ -1,8 +1,8 @@
-"""Which change of a key counts, however late it arrives: the latest by ``_order``, and none from below the floor.
+"""The change of a key that counts, however late it arrives: the latest by ``_order``, if above the truncate marker.
 
 Within a batch these functions decide. Across batches Hudi compares ``_order`` in the same way, because ``table``
-makes it the ordering field. So a late delete removes nothing newer, and a late update revives nothing; where the
-tombstone that would tell is purged, the update is bad.
+makes it the ordering field. So a late delete removes no newer row, and a late update does not bring a deleted row
+back. If the tombstone that would show the delete is purged, a late update is a bad record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headwater.lake.decoding.changes import columns_tagged
 
 
 def buried(rows: DataFrame, contract: Contract, floor: str) -> DataFrame:
-    """Turn rows older than the floor into tombstones at the floor: a TRUNCATE or a completed snapshot ended them."""
+    """Turn rows older than the truncate marker into tombstones at it: a TRUNCATE or a snapshot's end deleted them."""
     if not floor:
         return rows
     below = F.col("_order") < floor
@@ -28,48 +28,57 @@ def buried(rows: DataFrame, contract: Contract, floor: str) -> DataFrame:
 
 
 def ended(table: DataFrame, contract: Contract, floor: str) -> DataFrame:
-    """The tombstones at the floor of a table's rows that it ends. Of the table only their columns are read."""
+    """Tombstones for the rows of a table that its new truncate marker deletes. Only the needed columns are read."""
     at_floor = _at_floor(contract, floor)
     older = table.filter((F.col("_order") < floor) & ~F.col("_deleted"))
     return older.select([at_floor[name].cast(type_.ddl()).alias(name) for name, type_ in contract.lake_columns()])
 
 
 def kept_by_floor(contract: Contract) -> set[str]:
-    """The columns whose values a row keeps that a floor has ended. ``SmallUpserts`` does so too."""
+    """The columns that keep their values when a truncate marker deletes a row. ``SmallUpserts`` does the same."""
     return {*contract.key, *contract.partitions, "_key", "_op", "_source_ts", "_position"}
 
 
 def _at_floor(contract: Contract, floor: str) -> dict[str, Column]:
-    """The columns of a row that the floor has ended."""
+    """The columns of a row that the truncate marker has deleted."""
     kept = kept_by_floor(contract)
     columns = {name: F.col(name) if name in kept else F.lit(None) for name, _ in contract.lake_columns()}
     return {**columns, "_order": F.lit(floor), "_deleted": F.lit(True)}
 
 
 def latest(rows: DataFrame, contract: Contract) -> DataFrame:
-    """The latest change of each partition and key, by one aggregate. A row wins over the tombstone of a floor that was
-    taken with it: the floor's order is just below the row's."""
+    """The latest change of each partition and key, by one aggregate.
+
+    A row wins over the tombstone of a truncate marker of the same record: the marker's order is just below the row's.
+    """
     names = [name for name, _ in contract.lake_columns()]
     grouped = rows.groupBy(*contract.place).agg(F.max_by(F.struct(*names), F.col("_order")).alias("latest"))
     return grouped.select("latest.*")
 
 
 def is_late(purged: str) -> Column:
-    """Whether a tagged row, alive or not, is from before a tombstone that is purged."""
+    """Whether a tagged row, live or a tombstone, is older than a purged tombstone."""
     return F.col("_order").isNotNull() & (F.col("_order") < purged)
 
 
 def without_forgotten(batch: DataFrame, table: DataFrame, contract: Contract, purged: str, floor: str) -> DataFrame:
-    """A batch in the columns of ``columns_tagged``, without the late rows of places of which ``table`` knows nothing,
-    and the batch nothing later. Those that live, above the floor, are bad. A tombstone there, also the floor's, would
-    say nothing that is not so, but would let pass what comes after it and was deleted since. In a history, where each
-    change has a place of its own, all of a row count as one place."""
+    """A batch without the late rows that a purged tombstone may have deleted.
+
+    A late row is older than ``purged``. It stays if ``table`` has its location, or if the batch has a row there that is
+    not late. Else it becomes a bad record if it and the newest row there are live and above the truncate marker, and
+    is dropped otherwise. A tombstone would be right by itself. But because of it, a later late row of the same location
+    would stay, although it may be deleted.
+
+    In a history each change has a location of its own. So there, all changes of a row count as one location.
+    """
     late = is_late(purged)
     is_ended = F.col("_deleted") | (F.col("_order") < floor)
     place = contract.key if contract.is_history else contract.place
+    # Mark the late rows of those locations whose newest row in this batch is late too.
     here = Window.partitionBy(*place)
     ends = F.max_by(F.struct(late.alias("late"), is_ended.alias("ended")), F.col("_order")).over(here)
     marked = batch.withColumn("_ends", ends).withColumn("_late", late & F.col("_ends.late"))
+    # They stay if the table has their location. Else the newest one decides whether they are bad or dropped.
     there = table.select([F.col(name).alias(f"_there{name}") for name in place])
     same = [F.col(name).eqNullSafe(F.col(f"_there{name}")) for name in place]
     settled = marked.where("_late").join(there, same, "left_semi").select(*batch.columns)

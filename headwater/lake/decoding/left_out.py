@@ -1,11 +1,13 @@
-"""What a contract leaves out of DynamoDB's records, and masks in them, before anything is decoded or quarantined.
+"""Hides the values of DynamoDB's records that a contract excludes or masks, before anything is decoded or quarantined.
 
-Where a path of ``exclude`` or ``mask`` meets anything but a map on its way, nobody can tell where the value is that it
-hides. Then the item loses the whole attribute, whatever lies beside.
+If a path of ``exclude`` or ``mask`` leads through anything but maps, the hidden value cannot be found. Then the item
+loses the whole attribute, also its other values.
 
-Quarantine, and exports of a Scan, have marks of types that DynamoDB does not have, so that a second reading gives the
-same rows: ``{"HMAC": "…"}`` is a mask, which is not masked again; ``{"LEFT_OUT": true}`` is an attribute that was lost,
-which is no map either, and is counted.
+The quarantine and the exports of a Scan mark hidden values with types that DynamoDB does not have. So a second reading
+gives the same rows:
+
+- ``{"HMAC": "…"}`` is a mask, and is not masked again.
+- ``{"LEFT_OUT": true}`` is an attribute that was lost. It is no map, so it is lost and counted again.
 """
 
 from __future__ import annotations
@@ -30,9 +32,13 @@ _LOST = {"LEFT_OUT": True}
 
 
 class LeftOut:
-    """What a contract excludes and masks, and whether it drops what no column names. ``key`` is that of masks; where
-    ``hmac_later``, who has the key makes the masks by HMAC, and the values are left as they are. Raises UserError where
-    the contract needs a key and there is none."""
+    """Hides the values that a contract excludes, masks or drops.
+
+    Raises UserError if the contract needs a key and there is none.
+
+    - ``key``: the key of masks by HMAC.
+    - ``hmac_later``: leave values that are masked by HMAC in clear; a process that has the key masks them later.
+    """
 
     def __init__(self, contract: Contract, key: bytes | None = None, *, hmac_later: bool = False) -> None:
         self._key = b"" if hmac_later else needed_key(contract, key)
@@ -47,20 +53,26 @@ class LeftOut:
         self._opened = {*self._ways, *(mask.path[0] for mask in self._masks)}
 
     def of_image(self, image: Mapping[str, Raw]) -> tuple[Mapping[str, Raw], Sequence[str]]:
-        """The image with masks, and without what is excluded; and the names of the attributes that it loses, because
-        anything but a map is on the way to what is hidden in them. Raises what ``DEFECTS`` names."""
+        """The image without excluded values and with masks, and the names of the attributes that it loses.
+
+        An attribute is lost if the path to a hidden value in it leads through anything but maps. Raises the exceptions
+        of ``DEFECTS``.
+        """
         if not self._attributes and not self._opened:
             return image, ()
         opened = {name: parse(image[name]) for name in self._opened if name in image}
         lost = self._hide(opened, "S")
         left = {name: raw for name, raw in image.items() if name not in self._attributes and name not in lost}
-        # Also what nothing was taken out of: a text may have a name twice, of which a parser sees one.
+        # Attributes from which nothing was removed are written anew too: their text may have a name twice, and the
+        # parser sees one of the two.
         left |= {name: _raw(value) for name, value in opened.items() if name in left}
         return left, lost
 
     def of_text(self, text: str | bytes | None) -> str | bytes | None:
-        """A record of a change, or a line of an export, with masks, and without what is excluded or dropped; None
-        where it cannot be taken apart, and holds nobody knows what. What is no part of such a record goes too."""
+        """A change's record or an export's line with its values hidden; None if it cannot be parsed.
+
+        It loses members that such a record does not have.
+        """
         if text is None or not (self._attributes or self._opened or self._named is not None):
             return text
         try:
@@ -77,7 +89,7 @@ class LeftOut:
         return json.dumps(kept)
 
     def of_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """An item, as boto3's client gives it, with masks, and without what is excluded or dropped."""
+        """An item of boto3's client with its values hidden."""
         kept: dict[str, Any] = self._stripped(copy.deepcopy(dict(item)))
         return kept
 
@@ -86,7 +98,7 @@ class LeftOut:
         return self._named is not None and name not in self._named
 
     def _stripped(self, image: Any) -> Any:
-        """An image as quarantine may keep it. Raises TypeError where it is none."""
+        """An image as the quarantine may keep it. Raises TypeError if it is no image."""
         if image is None:
             return None
         if not isinstance(image, dict):
@@ -98,8 +110,10 @@ class LeftOut:
         return left | dict.fromkeys(lost, _LOST)
 
     def _hide(self, attributes: dict[str, Any], tag: str) -> list[str]:
-        """Hide in parsed attributes, in place, what the contract excludes and masks; a mask stands under that tag.
-        Returns the names of those that were removed, because anything but a map is on the way."""
+        """Hide excluded and masked values in parsed attributes, in place. A mask gets the type ``tag``.
+
+        Returns the names of removed attributes: the path to a hidden value in them leads through anything but maps.
+        """
         lost = [
             name
             for name, ways in self._ways.items()
@@ -129,8 +143,10 @@ class LeftOut:
 
 
 def _leads_through_maps(value: Any, way: tuple[str, ...]) -> bool:
-    """Whether a value of DynamoDB is a map, and those at all names but the last of the way below it, or the way ends at
-    a NULL or at nothing, which hold no value."""
+    """Whether maps lead from a value of DynamoDB to the last name of the way.
+
+    It is also true if the way ends early at a NULL or at a missing member: then there is no value to hide.
+    """
     for name in way:
         if value is None or is_null(value):
             return True
@@ -142,7 +158,7 @@ def _leads_through_maps(value: Any, way: tuple[str, ...]) -> bool:
 
 
 def _holder(attributes: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:
-    """The map that holds the last name of a path, to which maps lead; None where there is none."""
+    """The map that has the last name of a path; None if no maps lead there."""
     members: Any = attributes
     for name in path[:-1]:
         value = members.get(name)

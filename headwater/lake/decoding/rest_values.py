@@ -1,7 +1,7 @@
-"""Taking values out of ``_rest`` into columns that a contract has gained, or whose types have grown.
+"""Fills (backfills) columns from ``_rest``: columns that a contract has gained, or whose types have grown.
 
-``_rest`` keeps what no column named, and what did not fit, by its path. A column is filled from the entry at its path,
-or around it, by the conversion that a change of now would meet. What the columns leave over of an entry goes back.
+``_rest`` keeps unmapped fields and values with conversion errors by their paths. A column is filled from the entry at
+its path or around it, by the same conversion as a new change. The unused part of an entry goes back to ``_rest``.
 """
 
 from __future__ import annotations
@@ -14,46 +14,61 @@ from headwater.lake.decoding.exact_values import dotted
 
 Names = tuple[str, ...]
 Entries = dict[str, Any]
-"""What stands in ``_rest``, by its path as text."""
+"""The entries of ``_rest``, by their paths as text."""
 
 
 class Read(NamedTuple):
-    """What entries give: the columns' values by name, what is left over, and the columns that they do not fit."""
+    """The result of reading entries of ``_rest``."""
 
     values: Mapping[str, Any]
+    """The columns' values, by the columns' names."""
     rest: Entries
+    """The entries that no column uses."""
     unfit: Collection[str]
+    """The columns that have conversion errors."""
 
 
 class RowRest(NamedTuple):
-    """What fills a row: its ``_rest``, its ``_unfit``, its ``_op``, and the columns that have no value."""
+    """The parts of a row that filling it needs."""
 
     rest: str
+    """Its ``_rest``."""
     unfit: Collection[str]
+    """Its ``_unfit``."""
     op: str
+    """Its ``_op``."""
     absent: Collection[str]
+    """The columns that have no value."""
 
 
 class Filled(NamedTuple):
-    """A row's filled columns by name, its new ``_rest`` and its new ``_unfit``."""
+    """The new values of a filled row."""
 
     values: Mapping[str, Any]
+    """The filled columns, by name."""
     rest: str | None
+    """The new ``_rest``."""
     unfit: list[str] | None
+    """The new ``_unfit``."""
 
 
 class RestForm(NamedTuple):
-    """How a source's values stand in ``_rest``. ``read`` reads entries, each by its path, into these columns of a
-    row."""
+    """The format of a source's values in ``_rest``."""
 
     split: Callable[[str], Entries]
+    """Splits the text of ``_rest`` into entries."""
     join: Callable[[Entries], str]
+    """Makes the text of entries."""
     read: Callable[[tuple[Column, ...], Mapping[Names, Any], RowRest], Read]
+    """Reads entries, each by its path, into these columns of a row."""
 
 
 class Filler:
-    """Fills the columns of a contract, except those of its key and its partition, which decide where a row stands, and
-    those of what it masks or excludes, which ``_rest`` may have in clear."""
+    """Fills the columns of a contract from ``_rest``.
+
+    It leaves out the columns of the key and of the partition, because they decide the row's location. It also leaves
+    out columns with masked or excluded values, because ``_rest`` may have these in clear.
+    """
 
     def __init__(self, contract: Contract, form: RestForm) -> None:
         fixed = {*contract.key, *contract.partition_by}
@@ -66,7 +81,8 @@ class Filler:
         ]
 
     def fill(self, row: RowRest) -> Filled | None:
-        """The row's values out of its ``_rest``; None where that changes nothing."""
+        """Fill the row's columns from its ``_rest``. Returns None if that changes nothing."""
+        # Find the entries that hold values of columns without one, and read all columns that share these entries.
         entries = self._form.split(row.rest)
         holders = {column.name: _holder(column.path, entries) for column in self._columns}
         used = {holders[name] for name in row.absent if holders.get(name)} - {None}
@@ -75,6 +91,7 @@ class Filler:
         columns = tuple(column for column in self._columns if holders[column.name] in used)
         read = self._form.read(columns, {path: entries[dotted(path)] for path in used if path}, row)
         values = {name: value for name, value in read.values.items() if name in row.absent and value is not None}
+        # The columns that were tried are unfit only if they still are. All others keep their mark.
         tried = {column.name for column in columns} & set(row.absent)
         unfit = (set(row.unfit) - tried) | (tried & set(read.unfit))
         if not values and unfit == set(row.unfit):
@@ -85,7 +102,7 @@ class Filler:
 
 
 def _is_hidden(column: Column, contract: Contract) -> bool:
-    """Whether a contract masks or excludes what a column takes, or a part of it."""
+    """Whether a contract masks or excludes a column's value or a part of it."""
     hidden = (*(mask.path for mask in contract.masks), *contract.exclude)
     return any(along(column.path, path, contract.source.database) for path in hidden)
 
@@ -99,8 +116,7 @@ def _holder(path: Names, entries: Collection[str]) -> Names | None:
 
 
 def nested(entries: Mapping[Names, Any], wrap: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-    """Entries by their paths as the values of the names that their paths begin with; ``wrap`` makes the value that
-    stands around others."""
+    """Turn entries with paths into a tree, by the first names of the paths; ``wrap`` makes a value of its members."""
     tree: dict[str, Any] = {}
     inner: dict[str, dict[Names, Any]] = {}
     for (name, *further), entry in entries.items():

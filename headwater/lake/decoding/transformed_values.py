@@ -1,4 +1,4 @@
-"""What a contract's transforms make of values that are converted already."""
+"""A contract's transforms, which are applied to values that are converted already."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _MONTH_LENGTH, _DAY_LENGTH, _HOUR_LENGTH = len("2024-02"), len("2024-02-29"), le
 
 
 def transforming(convert: Converter, transform: Transform | None) -> Converter:
-    """The transform of what a converter gives: a date, a timestamp in UTC or, where it has a unit, an integer, and for
-    buckets a text. Raises Unfit."""
+    """A converter that applies the transform to the result of ``convert``, and raises Unfit if it cannot.
+
+    The result must be a text for buckets; an integer if the transform has a unit; else a date or a timestamp in UTC.
+    """
     if transform is None:
         return convert
     if transform.is_bucket:
@@ -43,7 +45,7 @@ def part_of(text: str, transform: Transform) -> str:
 
 
 def transforming_plan(before: dict[str, Any], transform: Transform) -> dict[str, Any]:
-    """The JVM's plan of a conversion and the transform of what it gives."""
+    """The JVM's plan of a conversion (``before``) and of the transform that follows it."""
     return {
         "kind": "transform",
         "before": before,

@@ -1,8 +1,10 @@
-"""Usual changes of a PostgreSQL table are decoded by the JVM (``DebeziumDecoder``), many times as fast as
-``debezium_decoder`` does it, which says what is right and decodes what the JVM leaves to it.
+"""The fast path for PostgreSQL's changes: the JVM's ``DebeziumDecoder``, and the plan that it needs.
 
-The JVM knows a contract by a plan: which source column goes to which places of a row, and by which conversion, as
-``exact_values`` has them. A conversion that the plan calls ``other`` leaves each record with such a value.
+It is many times as fast as ``debezium_decoder``, the reference decoder, and gives the same rows. It leaves unusual
+records to the reference decoder.
+
+The plan of a contract says which source column goes to which positions of a row, by which conversion of
+``exact_values``. The JVM leaves each record with a value whose conversion is ``other``.
 """
 
 from __future__ import annotations
@@ -36,15 +38,21 @@ _AS_THEY_ARE = frozenset({"int", "bigint", "float", "double", "boolean", "string
 
 
 class StoredObject(NamedTuple):
-    """An object to read: what it is called, and its address (``s3://bucket/key``)."""
+    """An object to read."""
 
     name: str
+    """``topic/partition``, which the rows' positions begin with."""
     uri: str
+    """Its address, ``s3://bucket/key``."""
 
 
 class UsualChanges:
-    """The JVM's decoder of a contract's topic. ``epoch`` is that of records that do not say theirs; what is older than
-    ``purged`` takes along what quarantine keeps of it."""
+    """Decodes a contract's topic by the fast path, and by the reference decoder if that leaves a record.
+
+    - ``epoch``: the epoch of records without its header.
+    - ``purged``: the latest order of a purged tombstone. Rows with an older order also have their record, for the
+      quarantine.
+    """
 
     def __init__(self, spark: SparkSession, contract: Contract, epoch: int, purged: str) -> None:
         self._spark = spark
@@ -55,25 +63,30 @@ class UsualChanges:
         """Java's ``DebeziumDecoder``."""
 
     def frame(self, objects: Iterable[StoredObject], parallelism: int) -> DataFrame:
-        """Landing objects, called by their ``topic/partition``, in the columns of ``columns_tagged``, read and decoded
-        in so many tasks at most; what is left to ``careful_frame`` is among them."""
+        """Read and decode landing objects in at most ``parallelism`` tasks. Gives the columns of ``columns_tagged``.
+
+        Records for ``careful_frame`` are among the rows.
+        """
         return self._frame(self.decoder.decode, objects, parallelism)
 
     def images_frame(self, files: Iterable[StoredObject], parallelism: int, head: str, tail: str) -> DataFrame:
-        """As ``frame``, of the data files of a copy: a line is the image of a row, around which the event of a snapshot
-        has ``head`` and ``tail``."""
+        """Read and decode the data files of a copy, as ``frame`` does with landing objects.
+
+        Each line is the image of a row. The decoder puts it between ``head`` and ``tail`` to get the event of a
+        snapshot.
+        """
         return self._frame(self.decoder.decodeImages, files, parallelism, head, tail, self._epoch)
 
     def _frame(
         self, decode: Callable[..., Any], objects: Iterable[StoredObject], parallelism: int, *more: Any
     ) -> DataFrame:
         type_ = struct_type(self._spark, tagged_ddl(self._contract))
-        # Java takes one text sooner than the parts of a list, each by a call of its own.
+        # One text is faster than a list, each part of which costs a call to Java.
         listed = json.dumps(list(objects))
         return DataFrame(decode(self._spark._jsparkSession, listed, parallelism, type_, *more), self._spark)
 
     def careful_frame(self, left: DataFrame) -> DataFrame:
-        """What ``debezium_decoder`` makes of the rows that are left to it."""
+        """Decode the records that the fast path has left, by the reference decoder."""
         contract, epoch, purged = self._contract, self._epoch, self._purged
 
         def decode(rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
@@ -83,19 +96,19 @@ class UsualChanges:
         return decoded_frame(self._spark, contract, left.select("_raw").rdd.mapPartitions(decode))
 
     def careful_rows(self, left: Iterable[str]) -> list[tuple[Any, ...]]:
-        """As ``careful_frame``, in the driver."""
+        """Decode the records that the fast path has left, in the driver."""
         decoder = PostgresDecoder(self._contract, self._epoch)
         return list(decode_lines(map(_line, left), decoder, self._purged))
 
 
 def _line(raw: str) -> tuple[str, str]:
-    """``topic/partition`` and line of a record that the JVM has left."""
+    """``topic/partition`` and line of a record that the fast path has left."""
     source, _, line = raw.partition(" ")
     return source, line
 
 
 def plan(contract: Contract, epoch: int, purged: str) -> str:
-    """What the JVM knows of a contract, as JSON."""
+    """The JVM's plan of a contract, as JSON."""
     whole = [(at, column) for at, column in enumerate(contract.columns) if not is_inside(column)]
     documents: dict[str, list[tuple[int, Column]]] = {}
     for at, column in enumerate(contract.columns):
@@ -118,7 +131,7 @@ def plan(contract: Contract, epoch: int, purged: str) -> str:
 
 
 def _places(contract: Contract) -> list[_Plan]:
-    """The columns that say where a row is."""
+    """The plans of the columns that decide a row's location."""
     identity = Identity(contract)
     columns = [(at, contract.columns[at]) for at in identity.kept_at]
     return [
@@ -134,8 +147,10 @@ def _places(contract: Contract) -> list[_Plan]:
 
 
 def _whole(column: Column) -> _Plan:
-    """The conversion of a source column, as ``column_converter`` has it. Where rows of a snapshot may not have a date
-    that a streamed change may have, no change has it here."""
+    """The plan of a whole source column's conversion, as ``column_converter`` does it.
+
+    Dates that do not fit in a snapshot's rows are left to the reference decoder in every change.
+    """
     if column.transform is not None:
         return transforming_plan(_whole(column.before_transform()), column.transform)
     source = SourceType.parse(column.source_type or "")
@@ -169,14 +184,14 @@ def _of_source(source: SourceType, target: Type) -> _Plan:
 
 
 def _scalar(target: Type, *, numbers: bool) -> _Plan:
-    """As ``scalar_converter``; ``numbers`` where decimals may be JSON's numbers with a point."""
+    """The plan of ``scalar_converter``; ``numbers`` if decimals may be JSON numbers with a point."""
     if target.kind == "decimal":
         return {"kind": "decimal", "precision": target.precision, "scale": target.scale, "numbers": numbers}
     return {"kind": target.kind} if target.kind in _AS_THEY_ARE else _OTHER
 
 
 def _in_json(target: Type) -> _Plan:
-    """As ``json_converter``."""
+    """The plan of ``json_converter``."""
     if target.kind == "struct":
         return {"kind": "struct", "fields": [[name, _in_json(field)] for name, field in target.fields]}
     if target.kind == "array" and target.element is not None:
@@ -191,12 +206,15 @@ def _in_json(target: Type) -> _Plan:
 
 
 def _document(columns: Sequence[tuple[int, Column]], depth: int) -> Mapping[str, Any]:
-    """What columns take of a document's value at a path of that many names: all of it, or members."""
+    """The plan of the columns that take a value of a document, or members of it.
+
+    ``depth`` is the number of names in the value's path.
+    """
     ((first_at, first), *more) = columns
     if len(first.path) == depth and not more:
         return {"at": first_at, "convert": _in_json(first.type)}
     if any(len(column.path) == depth for _, column in columns):
-        # Several columns take the same: what none of them takes is not easy to tell.
+        # Several columns take the same value: only the reference decoder finds the parts that none of them takes.
         return {"at": first_at, "convert": _OTHER}
     members: dict[str, list[tuple[int, Column]]] = {}
     for at, column in columns:

@@ -1,9 +1,11 @@
-"""Usual changes of a DynamoDB table's items are decoded by the JVM (``DynamoDecoder``), many times as fast as
-``dynamodb_decoder`` does it, which says what is right and decodes what the JVM leaves to it.
+"""The fast path for DynamoDB's changes: the JVM's ``DynamoDecoder``, and the plan that it needs.
 
-The JVM knows a contract by a plan: which attribute goes to which places of a row, by which tag and which conversion, as
-``dynamodb_values`` has them. A conversion that the plan calls ``other`` leaves each record with such a value. Where the
-contract masks values, or excludes what is within one, the JVM is not asked.
+It is many times as fast as ``dynamodb_decoder``, the reference decoder, and gives the same rows. It leaves unusual
+records to the reference decoder. If the contract masks values, or excludes values inside attributes, the reference
+decoder decodes all records.
+
+The plan of a contract says which attribute goes to which positions of a row, by which type tag and which conversion of
+``dynamodb_values``. The JVM leaves each record with a value whose conversion is ``other``.
 """
 
 from __future__ import annotations
@@ -43,9 +45,14 @@ _STORED = "data binary, sequence string, position string"
 
 
 class UsualItems:
-    """The decoder of a contract's stream, whose DynamoDB table is called ``table``: the JVM's and, for what that
-    leaves, the careful one; where the JVM is not asked, that one alone. ``epoch`` is that of the records; what is older
-    than ``purged`` takes along what quarantine keeps of it. ``mask_key`` is the key of masks."""
+    """Decodes a contract's stream by the fast path, and by the reference decoder if that leaves a record.
+
+    - ``epoch``: the epoch of the records.
+    - ``purged``: the latest order of a purged tombstone. Rows with an older order also have their record, for the
+      quarantine.
+    - ``table``: the DynamoDB table's name.
+    - ``mask_key``: the key of masks by HMAC.
+    """
 
     def __init__(
         self,
@@ -64,7 +71,7 @@ class UsualItems:
         self._type = struct_type(spark, tagged_ddl(contract))
 
     def hold(self, records: Sequence[StreamedRecord], held: HeldBatch) -> None:
-        """Add what records give to a batch that the driver holds."""
+        """Decode records in the driver, and add their rows to a driver batch."""
         if not self._is_usual:
             held.add(_carefully(records, *self._careful))
             return
@@ -75,15 +82,17 @@ class UsualItems:
             held.add(_carefully(map(_record, left), *self._careful))
 
     def frame(self, records: RDD[StreamedRecord]) -> DataFrame:
-        """Return records in the columns of ``columns_tagged``, decoded where they are. What is left to
-        ``careful_frame`` is among them."""
+        """Decode records on the executors. Gives the columns of ``columns_tagged``.
+
+        Records for ``careful_frame`` are among the rows.
+        """
         if not self._is_usual:
             return self._carefully_decoded(records)
         stored = self._spark.createDataFrame(records, _STORED, verifySchema=False)
         return DataFrame(self._decoder.decode(self._spark._jsparkSession, stored._jdf, self._type), self._spark)
 
     def careful_frame(self, left: DataFrame) -> DataFrame:
-        """What ``dynamodb_decoder`` makes of the rows that are left to it."""
+        """Decode the records that the fast path has left, by the reference decoder."""
         return self._carefully_decoded(left.select("_raw").rdd.map(lambda row: _record(row["_raw"])))
 
     def _carefully_decoded(self, records: RDD[StreamedRecord]) -> DataFrame:
@@ -93,7 +102,7 @@ class UsualItems:
 
     @contextmanager
     def _stored(self, records: Iterable[StreamedRecord]) -> Iterator[str]:
-        """Records in a file, which the JVM reads many times as fast as arguments."""
+        """Write records to a file, which the JVM reads many times as fast as arguments. Gives its path."""
         folder: Any = self._spark.sparkContext._temp_dir
         with NamedTemporaryFile(dir=folder, delete=False) as file:
             try:
@@ -105,8 +114,11 @@ class UsualItems:
 
 
 def written(records: Iterable[StreamedRecord]) -> Iterator[bytes]:
-    """Records as Java's ``StreamRecord`` reads them: of each the lengths of its data, its sequence number and its
-    position, -1 for None, then the three."""
+    """Records in the format that Java's ``StreamRecord`` reads.
+
+    Each begins with the lengths of its data, its sequence number and its position (-1 for None). Then these three
+    follow.
+    """
     for data, sequence, position in records:
         number, where = (sequence or "").encode(), position.encode()
         lengths = (-1 if data is None else len(data), -1 if sequence is None else len(number), len(where))
@@ -114,7 +126,7 @@ def written(records: Iterable[StreamedRecord]) -> Iterator[bytes]:
 
 
 def _record(raw: str) -> StreamedRecord:
-    """A record that the JVM has left."""
+    """The stream's record of a record that the fast path has left."""
     kept = json.loads(raw)
     data: bytes | None = None
     if "data_base64" in kept:
@@ -136,11 +148,11 @@ def _carefully(
 
 
 def plan(contract: Contract, epoch: int, purged: str, table: str) -> str:
-    """What the JVM knows of a contract, as JSON."""
+    """The JVM's plan of a contract, as JSON."""
     identity = Identity(contract)
     columns = list(enumerate(contract.columns))
     attributes = _by_name(columns, 0)
-    # A number in a key or a partition that becomes text is written in one way.
+    # In keys and partitions, equal numbers must become equal texts.
     plain = frozenset(identity.kept_at)
     places = [(at, contract.columns[at]) for at in identity.kept_at]
     return json.dumps(
@@ -176,7 +188,7 @@ def _by_name(columns: Sequence[tuple[int, Column]], depth: int) -> dict[str, lis
 
 
 def _has_parts(columns: Sequence[tuple[int, Column]]) -> bool:
-    """Whether names within an attribute can stand in ``_rest``: paths lead into it, or a type names parts of it."""
+    """Whether ``_rest`` can have paths into an attribute: a column's path leads into it, or its type has parts."""
     return any(len(column.path) > 1 or _is_in_parts(column) for _, column in columns)
 
 
@@ -186,12 +198,15 @@ def _is_in_parts(column: Column) -> bool:
 
 
 def _attribute(columns: Sequence[tuple[int, Column]], path: tuple[str, ...], plain: Container[int]) -> _Plan:
-    """What columns take of the attribute at a path: all of it, or members. Those at ``plain`` places are identity's."""
+    """The plan of the columns that take the attribute at a path, or members of it.
+
+    ``plain``: the positions of the columns of the key and of the partition.
+    """
     ending = [(at, column) for at, column in columns if column.path == path]
     leading = [(at, column) for at, column in columns if column.path != path]
     converts = [_conversion(column, plain=at in plain) for at, column in ending]
     if ending and (leading or (len(ending) > 1 and not all(_is_scalar(column) for _, column in ending))):
-        # What several columns together take of it, and what they leave, is not easy to tell.
+        # Several columns share the value: only the reference decoder finds the parts that none of them takes.
         converts, leading = [_OTHER] * len(ending), []
     members = _by_name(leading, len(path))
     return {
@@ -211,10 +226,10 @@ def _is_scalar(column: Column) -> bool:
 
 
 def _conversion(column: Column, *, plain: bool) -> _Plan:
-    """As ``AttributeColumn`` has it."""
+    """The plan of a column's conversion, as ``AttributeColumn`` does it."""
     tag = column.source_type or ""
     if column.transform is not None:
-        # A number is written in one way, so that it has one bucket.
+        # Equal numbers must become equal texts, so that they have the same bucket.
         before = _typed(tag, column.before_transform().type, plain=True)
         return transforming_plan(before, column.transform)
     if column.type.kind == "string" and tag in DOCUMENTS:
@@ -223,7 +238,7 @@ def _conversion(column: Column, *, plain: bool) -> _Plan:
 
 
 def _typed(tag: str, type_: Type, *, plain: bool = False) -> _Plan:
-    """The conversion of what stands beside a tag."""
+    """The plan of converting the value behind a type tag."""
     if type_.kind == "struct":
         fields = [
             {"name": name, "tag": TAGS_INSIDE[field.kind], "convert": _typed(TAGS_INSIDE[field.kind], field)}

@@ -30,16 +30,16 @@ from headwater.lake.table.writer import TableWriter
 
 @dataclass(frozen=True)
 class TableSource:
-    """The source of one table, and how it differs from sources of another kind."""
+    """The source of one table, with the settings in which kinds of sources differ."""
 
     commit_next: CommitNext
-    """Commits the changes since the last commit, and says whether there were any."""
+    """Commits the changes since the last commit. Returns whether there were any."""
     loads: Mapping[str, MakeWork]
-    """What makes the work of requests for whole tables (``headwater backfill``), by the request's kind."""
+    """Functions that make the work of requests for whole tables (``headwater backfill``), by the request's kind."""
     decode_kept: DecodeKept
     """Decodes quarantined records (``headwater quarantine``)."""
     rest_form: Callable[[Contract], RestForm]
-    """How values stand in ``_rest`` (``headwater fill``)."""
+    """The format of values in ``_rest`` (``headwater fill``)."""
     request_seconds: float
     """How many seconds pass between two polls for requests."""
     window_seconds: float = 0.0
@@ -47,11 +47,12 @@ class TableSource:
     awaits_backfill: bool = False
     """Whether the changes of a table without rows wait for a backfill."""
     landing: Landing | None = None
-    """Where the table's writer deletes forgotten keys (``headwater forget``) and old changes (``headwater expire``)."""
+    """The landing objects from which the table's writer deletes forgotten keys (``headwater forget``) and old changes
+    (``headwater expire``)."""
     delete_landed: Callable[[dt.datetime], int] = lambda before: 0
-    """Deletes landing objects that were read, of before a moment, and returns their number."""
+    """Deletes read landing objects from before a moment, and returns their number."""
     chores: Sequence[Chore] = ()
-    """Upkeep that only this kind of source needs."""
+    """Maintenance tasks that only this kind of source needs."""
 
 
 class Source(Protocol):
@@ -61,8 +62,10 @@ class Source(Protocol):
         """Parse the script's arguments."""
 
     def prepared(self, running: Job, options: argparse.Namespace) -> Job:
-        """Return the job with what this kind of source needs. Raises UserError if an argument does not fit the
-        contracts."""
+        """Return the job with the settings that this kind of source needs.
+
+        Raises UserError if an argument does not fit the contracts.
+        """
 
     def of_table(self, running: Job, writer: TableWriter, options: argparse.Namespace) -> TableSource:
         """Return the source of a writer's table."""
@@ -76,25 +79,27 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class TableWork:
-    """What the job does for one lake table."""
+    """The job's work for one lake table."""
 
     requested: RequestedWork
-    """What operators ask for."""
+    """The work that operators request."""
     upkeep: Upkeep
-    """Its chores."""
+    """Its maintenance tasks."""
     commit_next: CommitNext
-    """Does the next part of all three, and says whether there was anything to do."""
+    """Does the next part of the changes, the requests and the maintenance. Returns whether there was any."""
 
 
 def main(source: Source, argv: list[str]) -> int:
-    """Run an entry script; 0 when drained or told to stop, 1 on an error."""
+    """Run an entry script. Returns 0 when it has drained its sources or a signal stops it, 1 on an error."""
     options = source.arguments(argv)
     return loop.main("headwater write_hudi", options.contract, options, lambda running: write(source, running, options))
 
 
 def write(source: Source, running: Job, options: argparse.Namespace) -> None:
-    """Do the work of all tables until it is done (``--once``) or a signal stops the job. Raises as ``Job.run`` does,
-    and UserError if an argument does not fit the contracts."""
+    """Do the work of all tables until it is done (``--once``) or a signal stops the job.
+
+    Raises as ``Job.run`` does, and UserError if an argument does not fit the contracts.
+    """
     prepared = source.prepared(running, options)
 
     def work_of(contract: Contract) -> Callable[[], CommitNext]:
@@ -105,8 +110,7 @@ def write(source: Source, running: Job, options: argparse.Namespace) -> None:
 
 
 def table_work(source: Source, running: Job, contract: Contract, options: argparse.Namespace) -> TableWork:
-    """Return the work of a table: its changes are committed, requests are served between them, and the table is kept
-    up."""
+    """Return the work of a table: commit its changes, serve requests between them, and do the maintenance."""
     writer = running.writer(contract)
     of_table = source.of_table(running, writer, options)
     requests = Requests(running.services.s3, options.lake, contract.table)

@@ -1,4 +1,4 @@
-"""Tables of a job that fail: which they are, and whether that may pass."""
+"""The failing tables of a job, and which errors may pass by themselves."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from headwater.lake.sources.landing import LandingGap
 from headwater.lake.table.hudi_table import ProgressMissing
 
 LASTING = (UserError, LandingGap, ProgressMissing, ShardGone, TooManyBadRecords, ValueError)
-"""The errors that name what somebody has to mend."""
+"""The errors whose messages say what an operator must do."""
 
 
 def passes(error: BaseException) -> bool:
-    """Whether a failure may pass by itself, such as a request that S3 refused. The others say in their message what
-    somebody has to mend."""
+    """Whether a failure may pass by itself, such as a request that S3 refused.
+
+    The messages of all other errors say what an operator must do.
+    """
     return not isinstance(error, LASTING)
 
 
 class Failures:
-    """The tables of a job that fail at present. Threads of all tables share it."""
+    """The tables of a job that fail now. The threads of all tables share it."""
 
     def __init__(self, tables: Iterable[str]) -> None:
         self._tables = set(tables)
@@ -31,19 +33,19 @@ class Failures:
         self._failed: dict[str, tuple[int, BaseException]] = {}
 
     def note(self, table: str, error: BaseException) -> int:
-        """Note a failure, and say how many the table has had in a row."""
+        """Record a failure. Returns how many the table has had in a row."""
         with self._lock:
             attempt = self._failed.get(table, (0, error))[0] + 1
             self._failed[table] = (attempt, error)
             return attempt
 
     def forget(self, table: str) -> bool:
-        """Forget the failures of a table, because it works, and say whether there were any."""
+        """Drop the failures of a table that works again. Returns whether there were any."""
         with self._lock:
             return self._failed.pop(table, None) is not None
 
     def all_for_good(self) -> bool:
-        """Whether every table of the job fails, and none in a way that may pass, or it has not passed."""
+        """Whether every table fails, each with an error that lasts or that has come ``TRIES`` times in a row."""
         with self._lock:
             return self._failed.keys() == self._tables and all(
                 attempt >= TRIES or not passes(error) for attempt, error in self._failed.values()

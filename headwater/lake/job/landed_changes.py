@@ -17,30 +17,30 @@ from headwater.lake.decoding.usual_changes import StoredObject, UsualChanges
 from headwater.lake.sources.landing import Landing, LandingObject, cursor_after
 from headwater.lake.table.writer import TableWriter
 
-# What an outage of a minute leaves, compressed, is committed by the driver in parts. More is done sooner by Spark in
-# one go, of which readers see nothing until its end.
+# The driver commits a backlog up to this size in parts: it is about the backlog of a minute's outage, compressed. Spark
+# commits a larger one sooner, but at once: readers see nothing of it until the end.
 _BACKLOG_BYTES = 32 * 2**20
 _BACKLOG_OBJECTS = 500
-# From so much on, compressed, objects are decoded ahead; a few are decoded by the table's own thread.
+# A backlog of this size, compressed, is decoded ahead. The table's own thread decodes a smaller one.
 _AHEAD_BYTES = 8 * 2**20
 _TIMES_AS_MUCH = 4
-"""How many times as much as others the table holds that decodes ahead."""
+"""A driver batch of the table that decodes ahead may be this many times as large as others."""
 
 
 class LandedChanges:
-    """Hands a topic's landing objects to ``writer``, that of its table, in the order of offsets."""
+    """Hands a topic's landing objects to its table's ``writer``, in the order of offsets."""
 
     def __init__(self, writer: TableWriter, landing: Landing) -> None:
         self.writer = writer
         self._landing = landing
-        # Listed already, and not committed.
+        # The objects that are listed and not committed yet.
         self._waiting: list[LandingObject] = []
         self._usual: tuple[tuple[int, str], UsualChanges] | None = None
         self._table = writer.contract.table
         self._ahead = writer.services.decoding
 
     def commit_next(self) -> bool:
-        """Commit what has landed since the last commit, and say whether there was anything. Raises LandingGap."""
+        """Commit the next landing objects. Returns whether there were any. Raises LandingGap."""
         objects = self._waiting or self._landing.after(self.writer.progress.cursor, self.writer.settings.batch_bytes)
         if not objects:
             self.writer.maintain()
@@ -55,6 +55,7 @@ class LandedChanges:
         def clear() -> None:
             self.writer.clear_landing([(landed.bucket, landed.key) for landed in chosen])
 
+        # A small batch is in the driver already, decoded. Otherwise Spark reads, decodes and commits all objects.
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
         if few:
             if is_late:
@@ -76,16 +77,17 @@ class LandedChanges:
         return True
 
     def expire(self, before: dt.datetime, others: Iterable[Mapping[str, int]] = ()) -> int:
-        """Delete what landed before that moment and is committed, as ``Landing.expire`` does; ``others`` are the
-        cursors of the other tables that are made of the topic."""
+        """Delete committed landing objects from before that moment, as ``Landing.expire`` does.
+
+        ``others`` are the cursors of the other tables that are made of the topic.
+        """
         cursor = self.writer.progress.cursor
         for other in others:
             cursor = {source: min(next_, other.get(source, 0)) for source, next_ in cursor.items()}
         return self._landing.expire(cursor, before)
 
     def _report_beginnings(self, objects: list[LandingObject], known: Mapping[str, int]) -> bool:
-        """Report the partitions that are read for the first time and whose first changes are not there any more; say
-        whether there are any."""
+        """Report every new partition that no longer starts at offset 0. Returns True if there is one."""
         seen = set(known)
         is_late = False
         for landed in objects:
@@ -104,12 +106,14 @@ class LandedChanges:
         return is_late
 
     def _late(self, lowest: str) -> tuple[Any, ...]:
-        """What a history notes that begins late, in the columns of ``columns_tagged``."""
+        """The row by which a history says that it begins late, in the columns of ``columns_tagged``."""
         return late_row(self.writer.contract, lowest, self.writer.progress.epoch) + ROW_TAGS
 
     def _held(self, objects: list[LandingObject]) -> tuple[HeldBatch, list[LandingObject]]:
-        """Those of the objects that the driver decodes, and the batch that they are; none where the first, or all that
-        wait, are much."""
+        """Decode the leading objects in the driver. Returns the batch and its objects.
+
+        It has no object if the first one or the whole backlog is too large.
+        """
         held = HeldBatch(self.writer.spark, self.writer.contract)
         size = sum(landed.size for landed in objects)
         if len(objects) > _BACKLOG_OBJECTS or size > _BACKLOG_BYTES:
@@ -134,7 +138,7 @@ class LandedChanges:
         return few
 
     def _take_ahead(self, held: HeldBatch, objects: list[LandingObject], usual: UsualChanges) -> list[LandingObject]:
-        """As ``_take_each``, of a table whose turn it is: it decodes ahead, and the batch takes more."""
+        """Fill the batch as ``_take_each`` does, decoding ahead; the batch may be larger. The table has the turn."""
         most_others = self.writer.settings.held_bytes
         most = most_others * _TIMES_AS_MUCH
         few: list[LandingObject] = []
@@ -155,10 +159,10 @@ class LandedChanges:
         return usual.decoder.decode(landed.source, self._landing.body(landed))
 
     def _decoder(self) -> UsualChanges:
-        """The decoder, another one where the progress has changed what it goes by."""
+        """The decoder; a new one if the epoch or the purged order has changed."""
         progress = self.writer.progress
-        goes_by = (progress.epoch, progress.purged)
-        if self._usual is None or self._usual[0] != goes_by:
+        made_for = (progress.epoch, progress.purged)
+        if self._usual is None or self._usual[0] != made_for:
             self._ahead.forget(self._table)
-            self._usual = goes_by, UsualChanges(self.writer.spark, self.writer.contract, *goes_by)
+            self._usual = made_for, UsualChanges(self.writer.spark, self.writer.contract, *made_for)
         return self._usual[1]

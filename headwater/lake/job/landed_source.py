@@ -37,7 +37,7 @@ class LandedSource(Source):
             help="longest pause when nothing has landed; it grows from half a second",
         )
         parser.add_argument(
-            "--landing-days", type=float, help="how long landing objects stay that have been read; default for good"
+            "--landing-days", type=float, help="days until landing objects that were read are deleted; default never"
         )
         parser.add_argument(
             "--await-backfill",
@@ -59,7 +59,7 @@ class LandedSource(Source):
         def expire(before: dt.datetime) -> int:
             of_topic = [each.table for each in running.contracts if each.source == contract.source and each != contract]
             others = [running.writers.get(table) for table in of_topic]
-            # How far one has read that has not begun is not known.
+            # If another table of the topic has no writer yet, its cursor is unknown: then nothing is deleted.
             return 0 if None in others else landed.expire(before, [other.progress.cursor for other in others if other])
 
         days = options.landing_days
@@ -70,7 +70,7 @@ class LandedSource(Source):
             rest_form,
             request_seconds=options.idle_seconds_max,
             awaits_backfill=options.await_backfill,
-            # A topic is cleared once, by the writer of the table itself.
+            # The writer of the table clears the topic. The writer of its history does not need to.
             landing=None if contract.is_history else landing,
             delete_landed=expire,
             chores=[] if days is None else [expiry("landing objects", dt.timedelta(days=days), expire)],

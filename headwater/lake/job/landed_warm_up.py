@@ -1,4 +1,4 @@
-"""Warming up a writer of landing objects."""
+"""Warms up a writer of landing objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the entry scripts share: their arguments, a lease per table, their reports, and the loop."""
+"""The shared part of the entry scripts: their arguments, a lease per table, their reports, and the loop."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ from headwater.lake.table.replaced_files import ReplacedFiles
 from headwater.lake.table.writer import TableWriter, WriterServices, WriterSettings
 
 CommitNext = Callable[[], bool]
-"""Commits what there is to commit next for a table, and says whether there was anything."""
+"""Commits the next changes of a table. Returns whether there were any."""
 
 _EXPECTED = (*LASTING, LeaseLost)
 _IDLE_REPORT_SECONDS = 30.0
 _FIRST_POLL_SECONDS = 15.0
-"""A table that waits for its lease, or loads much, does not keep the others cold for longer."""
+"""The warm-up waits at most this long for the tables' first polls. One may wait for its lease or load much data."""
 _WARM_UP_END_SECONDS = 10.0
-"""How long a job that ends waits for its warm-up to end, too."""
+"""A job that ends waits at most this long for its warm-up to end."""
 PASSING_PAUSE = IdlePause(first=2.0, longest=300.0)
-"""How long a table rests after a failure that may pass by itself."""
+"""The pauses of a table after failures that may pass by themselves."""
 LASTING_PAUSE = IdlePause(first=60.0, longest=900.0)
-"""How long a table rests after a failure that somebody has to mend."""
+"""The pauses of a table after failures that an operator must correct."""
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -63,7 +63,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument("--lake", required=True, help="s3://bucket/prefix of the tables")
     arguments.add_argument("--quarantine", help="s3://bucket/prefix of undecodable records; default LAKE/_quarantine")
     arguments.add_argument("--database", required=True, help="Glue database that holds the tables")
-    arguments.add_argument("--epoch", type=int, help="that of records which do not say theirs; default the table's")
+    arguments.add_argument("--epoch", type=int, help="epoch of records without their own; default the table's")
     arguments.add_argument(
         "--batch-bytes", type=int, default=WriterSettings.batch_bytes, help="most compressed bytes per commit"
     )
@@ -74,10 +74,10 @@ def parser(description: str) -> argparse.ArgumentParser:
         "--max-unfit-share", type=float, default=1.0, help="largest share of rows in a batch with unfit values, 0 to 1"
     )
     arguments.add_argument(
-        "--file-version-hours", type=float, default=1.0, help="how long files stay that compaction has replaced"
+        "--file-version-hours", type=float, default=1.0, help="hours until files that compaction replaced are deleted"
     )
     arguments.add_argument(
-        "--tombstone-days", type=float, help="how long tombstones stay that are committed; default for good"
+        "--tombstone-days", type=float, help="days until committed tombstones are purged; default never"
     )
     arguments.add_argument(
         "--lease-seconds", type=float, default=LEASE_SECONDS, help="how long a dead writer's lease lasts"
@@ -89,28 +89,37 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class Job:
-    """A running job: it has a Spark session, and holds the leases of its tables, each from the first writer on. Tables
-    and their histories have a contract each.
-    ``stop`` tells it to end; ``clock`` gives seconds from any moment."""
+    """A running job. It has a Spark session, and holds the lease of each table from the table's first writer on."""
 
     contracts: list[Contract]
+    """The contracts of its tables. A table and its history have one each."""
     leases: Leases
+    """The leases of its tables."""
     spark: SparkSession
+    """Its Spark session."""
     services: WriterServices
+    """The services that its writers share."""
     settings: WriterSettings
+    """The settings of its writers."""
     options: argparse.Namespace
+    """The arguments of its script."""
     stop: threading.Event
+    """Ends the job once it is set."""
     clock: Callable[[], float] = time.monotonic
+    """Returns the seconds since an arbitrary moment."""
     failed_chores: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How often in a row a chore has failed, by table and chore."""
+    """How often in a row a maintenance task has failed, by table and task."""
     writers: dict[str, TableWriter] = field(default_factory=dict)
     """The newest writer of each table."""
     former: dict[str, Progress] = field(default_factory=dict)
-    """What the writer before it had noted, also where its first commit failed."""
+    """The progress of each table's writer before that one, also if its first commit failed."""
 
     def writer(self, contract: Contract) -> TableWriter:
-        """A new writer of one of the job's tables. Raises LeaseLost where another process writes the table, and
-        ProgressMissing and ValueError as ``TableWriter`` does."""
+        """Make a new writer of one of the job's tables.
+
+        Raises LeaseLost if another process writes the table, and ProgressMissing and ValueError as ``TableWriter``
+        does.
+        """
         former = self.writers.pop(contract.table, None)
         if former is not None:
             self.former[contract.table] = former.progress
@@ -121,15 +130,15 @@ class Job:
         return made
 
     def upkeep(self, writer: TableWriter, *chores: Chore) -> Upkeep:
-        """What is done to a writer's table from time to time: these chores, and those that every job has."""
+        """The maintenance of a writer's table: these tasks, and the tasks that every job has."""
         replaced = ReplacedFiles(self.services.s3, writer.table)
 
         def delete_replaced(before: dt.datetime) -> int:
-            # A table without a commit may be in the making by another thread.
+            # Another thread may be creating a table without a commit.
             return replaced.delete(before) if writer.has_rows else 0
 
         def register_all() -> bool:
-            # Somebody may have removed some, or the table and so all.
+            # An operator may have removed partitions from the catalog, or the whole table.
             self.services.catalog.register(writer.contract.table, replaced.partitions(), again=True)
             return False
 
@@ -153,14 +162,20 @@ class Job:
         pause: IdlePause,
         warm_up: Callable[[Job], None] = lambda job: None,
     ) -> None:
-        """Do the work of each table in a thread of its own until all of it is done (``--once``) or the job is told to
-        stop. ``work`` prepares it. A table without work is polled again after ``pause``, and reported as idle: a silent
-        table raises an alarm. When every table has been polled once, ``warm_up`` runs in
-        a thread of its own, and the job reports that it is ready. Changes that wait are committed first.
+        """Do the work of each table in a thread of its own until it is done (``--once``) or ``stop`` is set.
 
-        A table that fails rests and is prepared anew, alone: ``PASSING_PAUSE`` or ``LASTING_PAUSE``, with jitter. The
-        job ends if all of its tables fail for good (``Failures``), or without a living Spark, since a new process may
-        help then. It raises the error of a table that failed last, where there is one."""
+        A table without work is polled again after a pause, and reported as idle: a silent table raises an alarm. When
+        every table has been polled once, the warm-up runs in a thread of its own, and the job reports that it is ready.
+        So waiting changes are committed before it.
+
+        A table that fails rests (``PASSING_PAUSE`` or ``LASTING_PAUSE``, with jitter), and is then prepared anew. The
+        others go on. The job ends if all of its tables fail for good (``Failures``), or if Spark has ended: then a new
+        process may help. It raises the last error of the table that has failed for longest, if any fails.
+
+        - ``work``: prepares the work of each table.
+        - ``pause``: the pauses between polls that find nothing.
+        - ``warm_up``: commits synthetic changes.
+        """
         failures = Failures(work)
         polled = {table: threading.Event() for table in work}
 
@@ -172,9 +187,9 @@ class Job:
                     if table in self.writers:
                         self.writers[table].settle()
                     return
-                except BaseException as error:  # whatever it is, the caller must see it
+                except BaseException as error:  # also an error that is no Exception must reach the caller
                     if self.stop.is_set() and isinstance(error, LeaseLost):
-                        return  # nothing is left to do that needs it
+                        return  # the job ends, and nothing left to do needs the lease
                     rest = self._rest(table, error, failures)
                 finally:
                     polled[table].set()
@@ -184,7 +199,7 @@ class Job:
                 self.stop.wait(rest)
 
         threads = [threading.Thread(target=loop, args=item, name=f"writer {item[0]}") for item in work.items()]
-        # A daemon: a store that does not answer it must not keep the process from ending.
+        # A daemon thread: if S3 does not answer it, the process must end nevertheless.
         warming = threading.Thread(target=self._warm, args=(warm_up, polled.values()), name="warm-up", daemon=True)
         for thread in threads:
             thread.start()
@@ -194,7 +209,7 @@ class Job:
             thread.join()
         if warming.is_alive():
             warming.join(_WARM_UP_END_SECONDS)
-        # Before the leases are given back.
+        # Close the writers here, before the caller gives the leases back.
         with ExitStack() as closed:
             for writer in self.writers.values():
                 closed.callback(writer.close)
@@ -202,8 +217,10 @@ class Job:
         failures.raise_first()
 
     def _warm(self, warm_up: Callable[[Job], None], polled: Iterable[threading.Event]) -> None:
-        """Warm up once every table is polled, or has had ``_FIRST_POLL_SECONDS`` for it, and report that the job is
-        ready. If that fails, report it: the job goes on without."""
+        """Warm up, and report that the job is ready. If it fails, report that; the job goes on.
+
+        First it waits until every table is polled once, at most ``_FIRST_POLL_SECONDS``.
+        """
         deadline = time.monotonic() + _FIRST_POLL_SECONDS
         for each in polled:
             while not (each.wait(0.1) or self.stop.is_set() or time.monotonic() > deadline):
@@ -228,28 +245,27 @@ class Job:
         failures: Failures,
         polled: threading.Event,
     ) -> None:
-        """Do the work of a table until it is done, it fails, or the job is told to stop. Sets ``polled`` when it has
-        been asked for work once."""
+        """Do the work of a table until it is done, it fails, or ``stop`` is set. Set ``polled`` after one poll."""
         reported = -math.inf
-        idle_looks = 0
+        idle_polls = 0
         while not self.stop.is_set():
             worked = commit_next()
             polled.set()
             if failures.forget(table):
                 self.services.report({"event": "recovered", "table": table})
             if worked:
-                idle_looks = 0
+                idle_polls = 0
                 continue
             if self.options.once:
                 return
             if self.clock() - reported >= _IDLE_REPORT_SECONDS:
                 reported = self.clock()
                 self.services.report({"event": "idle", "table": table})
-            idle_looks += 1
-            self.stop.wait(pause.after(idle_looks))
+            idle_polls += 1
+            self.stop.wait(pause.after(idle_polls))
 
     def _rest(self, table: str, error: BaseException, failures: Failures) -> float | None:
-        """Report a table's failure, and say how many seconds it rests; None where its work ends."""
+        """Report a table's failure. Returns how many seconds the table rests; None if its work ends."""
         attempt = failures.note(table, error)
         ends = not isinstance(error, Exception) or failures.all_for_good() or not self._spark_lives()
         if ends:
@@ -284,8 +300,9 @@ class Job:
 def running_job(
     name: str, contract_uris: list[str], options: argparse.Namespace, stop: threading.Event
 ) -> Iterator[Job]:
-    """A job of these contracts, which ``stop`` tells to end. It gives its tables' leases back after Spark has stopped,
-    also on an error.
+    """A job of these contracts, which ends once ``stop`` is set.
+
+    It gives its tables' leases back after Spark has stopped, also on an error.
 
     Endpoints, region and credentials of AWS services come from the environment, as everywhere with boto3.
     """
@@ -296,10 +313,10 @@ def running_job(
         s3 = boto3.client("s3")
         contracts = lake_tables(_read_contract(s3, uri) for uri in contract_uris)
         leases = Leases(
-            # Three attempts take a quarter of the default lease at most: a renewal fails before it is half over.
+            # Three attempts take at most a quarter of the default lease, so a renewal fails before half of it is over.
             metrics.impatient_client("s3", attempts=3),
             f"{options.lake}/_leases",
-            # Containers may have one host name and the same process ids.
+            # Containers may share a host name and have the same process ids.
             f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}",
             options.lease_seconds,
             stop,
@@ -322,7 +339,7 @@ def running_job(
 
 
 def _hash_key(secret: str | None) -> Callable[[], bytes] | None:
-    """What reads the key of forgotten keys' hashes, once, and not before something is forgotten."""
+    """A function that reads the key for the hashes of forgotten keys from the secret, at its first call."""
     if secret is None:
         return None
     return functools.cache(lambda: read_key(boto3.client("secretsmanager"), secret))
@@ -334,8 +351,11 @@ def _read_contract(s3: Any, uri: str) -> Contract:
 
 
 def _stop(spark: SparkSession, held: ExitStack) -> None:
-    """Stop Spark before the leases go: a failed job's tasks may still be writing, and they must end before the next
-    writer begins. If Spark cannot be stopped, the leases are not given back; they run out when this process ends."""
+    """Stop Spark before the leases are given back.
+
+    Tasks of a failed job may still write, and must end before the next writer begins. If Spark cannot be stopped, the
+    leases are not given back; they expire after this process has ended.
+    """
     try:
         spark.stop()
     except BaseException:
@@ -344,8 +364,11 @@ def _stop(spark: SparkSession, held: ExitStack) -> None:
 
 
 def main(name: str, contract_uris: list[str], options: argparse.Namespace, body: Callable[[Job], None]) -> int:
-    """Run a script's body within its job. Returns 0 when it ends or is told to stop. An error that a user's input or
-    another writer can cause is reported as an event and on standard error, and gives 1."""
+    """Run a script's body within its job. Returns 0 when the body ends or a signal stops it.
+
+    An error that a user's input or another writer can cause is reported as an event and on standard error. Then it
+    returns 1.
+    """
     stop = threading.Event()
     try:
         with running_job(name, contract_uris, options, stop) as job:
@@ -363,6 +386,6 @@ def main(name: str, contract_uris: list[str], options: argparse.Namespace, body:
 
 
 def print_event(event: dict[str, Any]) -> None:
-    """Report an event as a line of JSON on standard output, which is the job's log."""
+    """Write an event as a line of JSON to standard output, which is the job's log."""
     sys.stdout.write(json.dumps({"at": round(time.time(), 3), **event}) + "\n")
     sys.stdout.flush()

@@ -14,12 +14,11 @@ from headwater.lake.table.writer import TableWriter
 _DRIVER_BYTES = 8 * 1024 * 1024
 """The most bytes of records that the driver decodes for one commit. Executors read and decode larger backlogs."""
 _RANGE_BYTES = 32 * 1024 * 1024
-"""The most bytes of one executor's task, which a shard gives in 16 s: other tables' tasks wait for no longer."""
+"""The most bytes of one executor's task. A shard gives them in 16 s, so other tables' tasks wait for no longer."""
 
 
 class StreamedChanges:
-    """Hands the records of a stream to ``writer``, that of their table. ``source_table`` is the DynamoDB table's
-    name."""
+    """Hands the records of a stream to their table's ``writer``. ``source_table`` is the DynamoDB table's name."""
 
     def __init__(self, writer: TableWriter, stream: KinesisStream, source_table: str) -> None:
         self._writer = writer
@@ -29,7 +28,7 @@ class StreamedChanges:
         self._usual: tuple[tuple[int, str], UsualItems] | None = None
 
     def commit_next(self) -> bool:
-        """Commit what the stream holds after the last commit, and say whether there was anything. Raises ShardGone."""
+        """Commit the stream's next records. Returns whether there were any. Raises ShardGone."""
         worked = self._is_behind or self._commit_in_driver()
         if self._is_behind:
             self._commit_by_executors()
@@ -37,8 +36,10 @@ class StreamedChanges:
         return worked
 
     def _commit_in_driver(self) -> bool:
-        """Commit a batch that the driver reads and decodes. A larger one is left to the executors. Says whether there
-        was any record."""
+        """Read a batch in the driver and commit it; leave a larger one to the executors.
+
+        Returns whether there was any record.
+        """
         records, cursor = self._stream.read(self._writer.progress.cursor, _DRIVER_BYTES)
         if sum(len(record.data) for record in records) > _DRIVER_BYTES:
             self._is_behind = True
@@ -62,16 +63,16 @@ class StreamedChanges:
 
         name = f"{ranges[0].shard}-{ranges[0].after}"
         self._writer.commit(usual.frame(read.records.map(_streamed)), name, advance, usual.careful_frame)
-        # The driver would read as much in vain, before it leaves it to the executors.
+        # If the driver read such a batch again, it would only leave it to the executors: so stay with them.
         self._is_behind = read.is_behind or read.size > _DRIVER_BYTES
 
     def _decoder(self) -> UsualItems:
-        """The decoder for the progress as it is."""
+        """The decoder; a new one if the epoch or the purged order has changed."""
         progress, writer = self._writer.progress, self._writer
-        known_by = (progress.epoch, progress.purged)
-        if self._usual is None or self._usual[0] != known_by:
-            usual = UsualItems(writer.spark, writer.contract, *known_by, self._source_table, writer.settings.mask_key)
-            self._usual = known_by, usual
+        made_for = (progress.epoch, progress.purged)
+        if self._usual is None or self._usual[0] != made_for:
+            usual = UsualItems(writer.spark, writer.contract, *made_for, self._source_table, writer.settings.mask_key)
+            self._usual = made_for, usual
         return self._usual[1]
 
 

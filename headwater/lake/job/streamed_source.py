@@ -34,9 +34,9 @@ class StreamedSource(Source):
         self._pool = ThreadPoolExecutor(kinesis.SHARDS_AT_ONCE, "kinesis")
 
     def arguments(self, argv: list[str]) -> argparse.Namespace:
-        """Parse the job's arguments; those that Glue adds are ignored.
+        """Parse the job's arguments. It ignores arguments that Glue adds.
 
-        Glue passes each argument once, so that what differs by table is a list.
+        Glue passes each argument once, so an argument with a value per table is a list.
         """
         parser = loop.parser("Write DynamoDB tables' changes into Hudi tables.")
         by_table = partial(parser.add_argument, type=_by_table, metavar="TABLE=VALUE,…", required=True)
@@ -57,8 +57,10 @@ class StreamedSource(Source):
         return options
 
     def prepared(self, running: Job, options: argparse.Namespace) -> Job:
-        """Return the job with the key of its masks. Raises UserError if the arguments do not name the tables of the
-        contracts, or lack the key."""
+        """Return the job with the key of its masks.
+
+        Raises UserError if the arguments do not name the tables of the contracts, or lack the key.
+        """
         tables = [contract.table for contract in running.contracts]
         for argument, values in (("--stream-arn", options.stream_arn), ("--source-table", options.source_table)):
             if set(values) != set(tables):

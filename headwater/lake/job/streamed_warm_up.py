@@ -1,4 +1,4 @@
-"""Warming up a writer of a stream's records."""
+"""Warms up a writer of a stream's records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def warm_up(running: Job) -> None:
 
 
 class _Stream(KinesisStream):
-    """A stream whose only shard holds the ``number``-th batch."""
+    """A stream whose only shard has the ``number``-th batch."""
 
     def __init__(self, number: int) -> None:
         super().__init__(None, TABLE)

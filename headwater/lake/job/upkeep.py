@@ -1,4 +1,4 @@
-"""What a table's writer does from time to time without being asked, between the commits of its source's changes."""
+"""The maintenance of a table: tasks that its writer does at intervals, between the commits of changes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,29 @@ _SOON = 600.0
 
 @dataclass(frozen=True)
 class Chore:
-    """Something to do every so many seconds. ``do_next`` does a part of it and says whether there are more parts.
-    ``commits`` where it changes the table: its error is the table's then, too. After the error of another one the chore
-    is tried again when it is due again."""
+    """A maintenance task."""
 
     name: str
+    """Its name in events."""
     every: float
+    """It is due every so many seconds."""
     do_next: Callable[[], bool]
+    """Does a part of it. Returns whether there are more parts."""
     commits: bool = False
+    """Whether it commits to the table: then an error of it makes the table fail. Otherwise the task is only tried again
+    when it is due again."""
 
 
 class Upkeep:
-    """Does the chores of a table when they are due, the first time ten minutes after its start at the latest, so that a
-    job which keeps failing does not spend its time on them. ``failures`` has how often in a row a chore of a table has
-    failed, and outlives the upkeep, since a table that fails gets another. ``clock`` gives seconds from any moment."""
+    """Does the maintenance tasks of a table when they are due.
+
+    After a start, a task is due after its interval or after ten minutes, whichever is shorter. So a job that keeps
+    failing does not spend its time on maintenance.
+
+    - ``failures``: how often in a row each task has failed. It is passed on, because a table that fails gets a new
+      ``Upkeep``.
+    - ``clock``: returns the seconds since an arbitrary moment.
+    """
 
     def __init__(
         self,
@@ -46,7 +55,7 @@ class Upkeep:
         self._due = {chore: clock() + min(chore.every, _SOON) for chore in chores}
 
     def do_next(self) -> bool:
-        """Do the next part of the chore that has been due for longest, and say whether it has more."""
+        """Do the next part of the task that has been due for longest. Returns whether it has more."""
         now = self._clock()
         due = [chore for chore in self._due if self._due[chore] <= now]
         if not due:
@@ -81,12 +90,15 @@ class Upkeep:
 
 
 def a_tenth_of(age: dt.timedelta) -> float:
-    """How often, in seconds, a chore is due that ends what is that old: it may stay a tenth longer, a day at most."""
+    """The interval in seconds of a task that deletes things of that age: a tenth of it, at most a day.
+
+    So things stay at most a tenth, or a day, longer than that age.
+    """
     return min(age.total_seconds() / 10, DAY)
 
 
 def expiry(name: str, age: dt.timedelta, delete: Callable[[dt.datetime], int]) -> Chore:
-    """The chore of deleting the objects that are so old: ``delete`` takes the moment before which they ended."""
+    """The task of deleting objects of that age. ``delete`` deletes the objects from before a moment."""
 
     def do_next() -> bool:
         delete(dt.datetime.now(dt.UTC) - age)

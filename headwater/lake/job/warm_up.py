@@ -1,9 +1,9 @@
-"""Warming up a writer: synthetic changes are decoded and committed to a scratch table, by the code that real changes go
-through. A JVM loads, links and compiles what it runs for the first time, and the first real change should not wait for
-that.
+"""Warms up a writer: it decodes synthetic changes and commits them to a scratch table, by the code for real changes.
 
-The scratch table lies below ``LAKE/_warm_up/``, and is deleted at the end. A later warm-up deletes what is older than
-an hour.
+The JVM loads, links and compiles classes when it first uses them, and the first real change should not wait for that.
+
+The scratch table lies below ``LAKE/_warm_up/``, and is deleted at the end. A later warm-up deletes scratch objects
+older than an hour.
 """
 
 from __future__ import annotations
@@ -28,26 +28,30 @@ from headwater.lake.table.hudi_table import HudiTable
 from headwater.lake.table.writer import TableWriter
 
 COMMITS = 4
-"""The first one makes the table, the others write log files. From the fifth on, a commit's time falls slowly."""
+"""The first commit creates the table, the others write log files. More commits would gain little."""
 KEYS = 50
-"""Changes of a batch: as many as a table of a usual application has in a second or two."""
+"""Changes of a batch: about as many as a table of a usual application has in a second or two."""
 TABLE = "warm_up"
 """The scratch table, and the last part of its source's name."""
 _LEFT_BEHIND = dt.timedelta(hours=1)
-"""A warm-up takes seconds. What is older belongs to a writer that was killed."""
+"""A warm-up takes seconds. Older objects belong to a writer that was killed."""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """A scratch table: its writer, and the ``s3://`` address of a folder that is deleted with it."""
+    """A scratch table."""
 
     writer: TableWriter
+    """Its writer."""
     uri: str
+    """The ``s3://`` address of a folder that is deleted with it."""
 
 
 def scratch_contract(database: str, source_table: str, columns: Sequence[Mapping[str, str]]) -> Contract:
-    """The contract of a scratch table with the key ``id``, partitioned by ``part``. ``columns`` are as in a contract's
-    document."""
+    """The contract of a scratch table with the key ``id``, partitioned by ``part``.
+
+    ``columns`` are as in a contract's document.
+    """
     document = {
         "table": TABLE,
         "description": "A scratch table.",
@@ -61,8 +65,11 @@ def scratch_contract(database: str, source_table: str, columns: Sequence[Mapping
 
 
 def commit_batches(running: Job, contract: Contract, commit: Callable[[Scratch, int], Any]) -> None:
-    """Have ``commit`` commit batch 0, 1, … to a scratch table of a contract, until the job is told to stop. Raises what
-    boto3 and Spark raise, also if a change cannot be decoded or a value does not fit."""
+    """Call ``commit`` for batch 0, 1, … of a scratch table, unless the job stops.
+
+    Raises the exceptions of boto3 and Spark. A change that cannot be decoded, or a value that does not fit, is an error
+    too.
+    """
     with _scratch(running, contract) as scratch:
         for number in range(COMMITS):
             if running.stop.is_set():
@@ -72,7 +79,7 @@ def commit_batches(running: Job, contract: Contract, commit: Callable[[Scratch, 
 
 @contextmanager
 def _scratch(running: Job, contract: Contract) -> Iterator[Scratch]:
-    """A scratch table, deleted at the end. What it reports and registers goes nowhere."""
+    """A scratch table, deleted at the end. Its events and its partitions go nowhere."""
     s3 = running.services.s3
     uri = f"{running.options.lake}/_warm_up/{uuid.uuid4().hex}"
     bucket, prefix = split_uri(uri)
@@ -102,7 +109,7 @@ def _delete_left_behind(s3: Any, bucket: str, folder: str) -> None:
 
 
 class _NoCatalog(Catalog):
-    """No query knows a scratch table."""
+    """A catalog that registers nothing: no query reads a scratch table."""
 
     def register(self, table: str, paths: list[str], *, again: bool = False) -> int:
         return 0

@@ -1,5 +1,7 @@
-"""Loading an export of a DynamoDB table as the oldest state, while the stream goes on: one of the kinds of
-``requested_work``."""
+"""Loads an export of a DynamoDB table as the oldest state, while the stream goes on.
+
+It is one of the kinds of ``requested_work``.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ if TYPE_CHECKING:
 
 
 def work(writer: TableWriter, source_table: str, name: str, details: Mapping[str, Any]) -> FilesToLoad:
-    """The work of the request for an export to the table of ``writer``, whose id is the request's name. The details
-    have its address. The writer's ``batch_bytes`` bound a commit of more than one data file. ``source_table`` is the
-    name of the DynamoDB table. Raises UserError."""
+    """The work of a request to load an export. Raises UserError.
+
+    - ``writer``: the writer of the table. Its ``batch_bytes`` bound a commit of more than one data file.
+    - ``source_table``: the name of the DynamoDB table.
+    - ``name``: the request's name, which is the export's id.
+    - ``details``: the request's details, with the export's address.
+    """
     address, whole = details.get("export"), details.get("whole", True)
     if not isinstance(address, str):
         raise UserError(f"{name}: export: found {address!r}, expected the address of the export")
@@ -35,7 +41,7 @@ def work(writer: TableWriter, source_table: str, name: str, details: Mapping[str
 
 
 def _check(writer: TableWriter, source_table: str, export: Export, export_id: str) -> None:
-    """Raise UserError where loading the export would not give the table's true state."""
+    """Raise UserError if loading the export would not give the table's true state."""
     table = writer.contract.table
     if export.id != export_id:
         raise UserError(f"{export.uri}: exportArn: found the export {export.id}, expected {export_id}, as requested")
@@ -58,12 +64,13 @@ def _check(writer: TableWriter, source_table: str, export: Export, export_id: st
     done = files_done(writer, export.id)
     if done > len(export.files):
         raise UserError(
-            f"{export.uri}: found {len(export.files)} data files, expected {done} at least, which are committed"
+            f"{export.uri}: found {len(export.files)} data files, expected at least {done}, because so many are loaded "
+            "already. Restore the export's manifest, or load another export."
         )
 
 
 class _ExportRows:
-    """The rows of an export of that source table. What a ``whole`` one does not have ends with it."""
+    """The rows of an export. If it is ``whole``, it deletes older rows that it does not have."""
 
     def __init__(self, writer: TableWriter, source_table: str, export: Export, whole: bool) -> None:
         self._writer = writer
@@ -72,7 +79,7 @@ class _ExportRows:
         self._whole = whole
 
     def batch(self, files: Sequence[DataFile], is_last: bool) -> Decoding:
-        """As ``DecodeFiles``."""
+        """Decode some files, as a ``DecodeFiles``."""
         export = self._export
         spark, contract, settings = self._writer.spark, self._writer.contract, self._writer.settings
         epoch, table = self._writer.progress.epoch, self._source_table

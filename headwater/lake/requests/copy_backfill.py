@@ -1,5 +1,7 @@
-"""Loading a copy of a PostgreSQL table as the oldest state, while its changes go on: one of the kinds of
-``requested_work``."""
+"""Loads a copy of a PostgreSQL table as the oldest state, while its changes go on.
+
+It is one of the kinds of ``requested_work``.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,19 @@ if TYPE_CHECKING:
     from headwater.lake.table.writer import TableWriter
 
 _FIRST_BYTES = 2 * 2**30
-"""So much, compressed, of a table's first rows is one commit, which costs less than several. Spark keeps some ten times
-as much on the disks of the cluster meanwhile."""
+"""A table's first rows, up to so many bytes compressed, are one commit, which costs less than several. Meanwhile Spark
+keeps about ten times as much on the disks of the cluster."""
 _AGAIN = "Run the command again, which reads the table as it is now."
 _MOST_AGE = dt.timedelta(days=1)
 
 
 def work(writer: TableWriter, name: str, details: Mapping[str, Any]) -> FilesToLoad:
-    """The work of the request for a copy of the source of ``writer``'s table, whose id is the request's name. The
-    details have its address. Raises UserError."""
+    """The work of a request to load a copy. Raises UserError.
+
+    - ``writer``: the writer of the table.
+    - ``name``: the request's name, which is the copy's id.
+    - ``details``: the request's details, with the copy's address.
+    """
     address = details.get("copy")
     if not isinstance(address, str):
         raise UserError(f"{name}: copy: found {address!r}, expected the address of the copy")
@@ -40,7 +46,7 @@ def work(writer: TableWriter, name: str, details: Mapping[str, Any]) -> FilesToL
 
 
 def _check(writer: TableWriter, copy: TableCopy, name: str) -> None:
-    """Raise UserError where loading the copy would not give the table's true state."""
+    """Raise UserError if loading the copy would not give the table's true state."""
     contract = writer.contract
     if copy.id != name:
         raise UserError(f"{copy.uri}: found the copy {copy.id}, expected {name}, as requested")
@@ -48,7 +54,8 @@ def _check(writer: TableWriter, copy: TableCopy, name: str) -> None:
         raise UserError(
             f"{copy.uri}: found rows of {copy.source}, expected {contract.source.table}, the source of {contract.table}"
         )
-    # What was deleted right behind the copy may have a lower order than its place. Its tombstone is not purged yet.
+    # A row deleted just after the copy may have a lower order than the copy's position. For a copy this young, its
+    # tombstone cannot be purged yet.
     if not files_done(writer, copy.id) and dt.datetime.now(dt.UTC) - copy.time > _MOST_AGE:
         raise UserError(
             f"{copy.uri}: found a copy of {copy.time:%Y-%m-%d %H:%M:%S}, expected one of the last day. {_AGAIN}"
@@ -61,7 +68,7 @@ def _check(writer: TableWriter, copy: TableCopy, name: str) -> None:
 
 
 def _check_place(writer: TableWriter, copy: TableCopy) -> None:
-    """Raise UserError where a row of the copy may have been deleted since by what nobody knows any more."""
+    """Raise UserError if a tombstone that is purged may have deleted a row of the copy."""
     if copy.place <= writer.progress.purged:
         raise UserError(
             f"{copy.uri}: younger tombstones of {writer.contract.table} are purged, so rows deleted in "
@@ -72,7 +79,7 @@ def _check_place(writer: TableWriter, copy: TableCopy) -> None:
 def _decode(writer: TableWriter, copy: TableCopy, files: Sequence[DataFile], is_last: bool) -> Decoding:
     contract = writer.contract
     _check_place(writer, copy)
-    # All rows are as of the copy's place, whatever their order: nothing of them is late.
+    # All rows are as of the copy's position, so none is late, whatever its order.
     usual = UsualChanges(writer.spark, contract, copy.epoch, "")
 
     listed = [StoredObject(f"{copy.id}/{file.name}", file.uri) for file in files]

@@ -1,9 +1,9 @@
-"""Deleting at once, on request, what a table keeps for a time only: the past of its values.
+"""Deletes the former values of a table at once, on request. Otherwise they stay for a set time.
 
-1. A history loses the changes that a later one of their row has replaced, whatever their age.
-2. The log files are compacted, and the files that this and earlier compactions have replaced are deleted.
-3. The landing objects go that all tables of the topic have read, but each partition's newest.
-4. What a versioned bucket keeps of all these, and of quarantine, is removed.
+1. A history loses the changes that a later change of their row has replaced, whatever their age.
+2. The log files are compacted, and all replaced files are deleted.
+3. The landing objects that all tables of the topic have read are deleted, but not each partition's newest.
+4. The former versions of all these, and of the quarantine, are deleted from versioned buckets.
 
 The rows themselves stay. Each step may be repeated. It is one of the kinds of ``requested_work``.
 """
@@ -30,16 +30,17 @@ def work(
     name: str,
     details: Mapping[str, Any],
 ) -> TableToExpire:
-    """The work of a request to delete what the table of ``writer`` keeps for a time.
+    """The work of a request to delete the former values of a table.
 
-    ``landing`` are the objects of its topic; None where there are none, or another table's writer deletes them.
-    ``delete_landed`` deletes those that landed before a moment and are read, and returns their number.
+    - ``writer``: the writer of the table.
+    - ``landing``: the landing objects of its topic. None if there are none, or if another table's writer deletes them.
+    - ``delete_landed``: deletes read landing objects from before a moment, and returns their number.
     """
     return TableToExpire(writer, landing, delete_landed)
 
 
 class TableToExpire(Clearing):
-    """A table whose past is deleted step by step."""
+    """A table whose former values are deleted step by step."""
 
     def __init__(
         self, writer: TableWriter, landing: Landing | None, delete_landed: Callable[[dt.datetime], int]
@@ -54,7 +55,7 @@ class TableToExpire(Clearing):
         self._deleted = {"files": 0, "landing_objects": 0, "landing_left": 0, "versions": 0}
 
     def status(self) -> Status:
-        """How far it is; ``records`` counts what was deleted: files, landing objects and versions."""
+        """How far it is; ``records`` counts the deleted files, landing objects and versions."""
         deleted = sum(count for name, count in self._deleted.items() if name != "landing_left")
         return self._status(deleted, **self._deleted)
 

@@ -1,15 +1,15 @@
-"""Requests to delete at once what a table keeps for a time only."""
+"""Requests to delete the former values of a table at once."""
 
 from __future__ import annotations
 
 from headwater.lake.requests.protocol import Requests
 
 EXPIRE = "expire"
-"""The kind of these requests. They have one name, since they mean a table as a whole, and no details."""
+"""The kind of these requests. All have the same name, since they are about a whole table, and no details."""
 REQUEST = f"{EXPIRE}/all"
 
 
 def ask(requests: Requests) -> str:
-    """Ask for all that a table keeps for a time to be deleted, and return the request's id."""
+    """Request the deletion of a table's former values, and return the request's id."""
     requests.ask(REQUEST, {})
     return REQUEST

@@ -1,8 +1,8 @@
-"""Bounding the age of a change history: what is known of a row at an instant that is older than the history is kept for
-is its last change before that. What came before it goes, so that the history of each instant since stays whole.
+"""Bounds the age of a change history. At the bound, each row keeps its last change, and loses the older ones.
 
-A delete stays for as long as tombstones do: an older change of its row that arrives later must not look like the last.
-It is one of the chores of ``upkeep``.
+So the history still gives the table's state at each instant since the bound. A delete stays for as long as tombstones
+do: otherwise an older change of its row that arrives later would look like the last one. This is one of the tasks of
+``upkeep``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
 
 class ExpiredHistory:
-    """Removes what has expired from the history of ``writer``. ``keep`` is how long every change stays, ``tombstones``
-    how long a delete does that was the last change, None for good."""
+    """Removes expired changes from a history.
+
+    - ``writer``: the writer of the history.
+    - ``keep``: how long every change stays.
+    - ``tombstones``: how long a delete stays that was its row's last change; None if it always stays.
+    """
 
     def __init__(self, writer: TableWriter, keep: dt.timedelta, tombstones: dt.timedelta | None) -> None:
         self._writer = writer
@@ -34,7 +38,10 @@ class ExpiredHistory:
         self._tombstones = tombstones
 
     def do_next(self) -> bool:
-        """Remove what has expired, and note before that from when on the history is whole, by a commit each."""
+        """Record the time since when the history is whole, then remove the expired changes, by a commit each.
+
+        Returns False, since there are no further parts.
+        """
         if not self._writer.has_rows:
             return False
         now = dt.datetime.now(dt.UTC)
@@ -43,7 +50,7 @@ class ExpiredHistory:
         writer, contract = self._writer, self._writer.contract
 
         def note() -> None:
-            # First: what goes must not be asked for any more.
+            # Recorded first, so that no query relies on changes that are about to go.
             writer.rewrite(few_rows_frame(writer.spark, contract, [expired_row(contract, before) + ROW_TAGS]))
 
         writer.remove(lambda: expired(writer.read(), contract, before, deletes), note)
@@ -51,11 +58,16 @@ class ExpiredHistory:
 
 
 def expired(changes: DataFrame, contract: Contract, before: dt.datetime, deletes: dt.datetime | None) -> DataFrame:
-    """The places of those of a history's changes which nobody needs to know the table at ``before`` and since: what a
-    later change of the same row, or a later floor, had replaced by then. A delete that was the last one by then goes
-    where it is older than ``deletes``, and no earlier change stays that would come to life: one may have a later time
-    than its delete. ``_order`` is that of such a delete, and null otherwise. The newest floor stays, which tells that
-    the history is whole, and so do the notes."""
+    """The locations of a history's changes that no query for the table at ``before`` or later needs.
+
+    - Changes that a later change of their row, or a later truncate marker, had replaced by then.
+    - Deletes that were their row's last change by then, if they are older than ``deletes``. A delete stays if an
+      earlier change of its row stays, because that would count again. Such a change may have a later time.
+
+    ``_order`` is the order of such a delete, and null for the others. The newest truncate marker stays, because it
+    shows that the history is whole. So do the rows that record where the history begins.
+    """
+    # Per row: the next old change by order (it replaces this one), and whether a younger change has a lower order.
     of_row = Window.partitionBy(*contract.key).orderBy("_order")
     is_old = F.col("_source_ts") <= F.lit(before)
     columns = [*contract.place, *contract.key, "_op", "_order", "_source_ts", "_deleted"]

@@ -1,7 +1,7 @@
-"""Data files of a source's rows, loaded into a table as its oldest state while its changes go on.
+"""Loads data files of a source's rows into a table as its oldest state, while its changes go on.
 
-The job commits the files, a few per commit, between the commits of changes. Each commit records how many are done, so
-that a load which was stopped goes on where it was, and a finished one is never committed again.
+The job commits the files, a few per commit, between the commits of changes. Each commit records how many are done. So a
+load that was stopped goes on where it was, and a finished one is never committed again.
 """
 
 from __future__ import annotations
@@ -24,28 +24,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decoding:
-    """The rows of some files, in the columns of ``columns_tagged``. ``careful`` decodes what is left among them.
-    ``is_unique`` where no two of them have one place, ``is_timely`` where none is late, whatever its order."""
+    """The rows of some files."""
 
     frame: DataFrame
+    """The rows, in the columns of ``columns_tagged``."""
     careful: Callable[[DataFrame], DataFrame] | None = None
+    """The reference decoder, for records that the fast path has left."""
     is_unique: bool = False
+    """Whether no two rows have the same location."""
     is_timely: bool = False
+    """Whether no row is late, whatever its order."""
 
 
 DecodeFiles = Callable[[Sequence[DataFile], bool], Decoding]
-"""Decodes some files; says what ends with the load where they are its last."""
+"""Decodes some files. If they are the last ones of the load, their rows include its truncate marker."""
 
 
 CheckFile = Callable[[DataFile, Any], str | None]
-"""What is wrong with a file that is read by boto3's client of S3, or None."""
+"""The defect of a file, or None. The arguments are the file and boto3's client of S3."""
 
 
 class FilesToLoad:
-    """The files of a load, which is called ``id_`` and is of a ``kind``, for the names of its quarantine objects. They
-    are committed a few at a time: the writer's ``batch_bytes`` bound a commit of more than one file, and so do
-    ``first_bytes`` that of a table's first rows, where they are more. ``decode`` gives the rows of some files, and
-    ``check`` says what is wrong with one."""
+    """The files of a load, which are committed a few at a time.
+
+    - ``writer``: the writer of the table. Its ``batch_bytes`` bound a commit of more than one file.
+    - ``kind``, ``id_``: the names of the load's quarantine objects begin with them.
+    - ``files``: the files, in the order in which they are committed.
+    - ``decode``: decodes some of them.
+    - ``first_bytes``: bounds the commit of a table's first rows instead, if it is more.
+    - ``check``: returns the defect of a file, or None.
+    """
 
     def __init__(
         self,
@@ -66,13 +74,13 @@ class FilesToLoad:
         self._check = check
 
     def status(self) -> Status:
-        """How far the files are committed."""
+        """How many of the files are committed."""
         done = files_done(self._writer, self._id)
         state = DONE if done == len(self._files) else RUNNING
         return Status("", state, len(self._files), done, sum(file.items for file in self._files[:done]))
 
     def commit_next(self) -> None:
-        """Commit the next files, all or none of them. Raises UserError where one is damaged."""
+        """Commit the next files, all or none of them. Raises UserError if one is damaged."""
         done = files_done(self._writer, self._id)
         most = self._writer.settings.batch_bytes
         files = first_of(self._files[done:], most if self._writer.has_rows else max(most, self._first_bytes))
@@ -89,7 +97,7 @@ class FilesToLoad:
         )
 
     def _check_content(self, files: Sequence[DataFile]) -> None:
-        """Raise UserError where a data file is damaged: each is read once for this before any of them is committed."""
+        """Raise UserError if a data file is damaged. Each is read once for this, before any of them is committed."""
 
         find = self._check
 
@@ -106,5 +114,5 @@ class FilesToLoad:
 
 
 def files_done(writer: TableWriter, id_: str) -> int:
-    """How many of a load's files are in the table."""
+    """The number of a load's files that are in the table."""
     return writer.progress.exports.get(id_, 0)

@@ -1,8 +1,8 @@
-"""Filling the columns that a contract has gained, in old rows, from what ``_rest`` has kept of them.
+"""Fills (backfills) columns that a contract has gained, in old rows, from their ``_rest``.
 
-One of the table's partitions is a commit. A filled row keeps its ``_order``: it wins over the stored one, since of two
-rows with one ``_order`` the one that is committed later counts, and a later change wins over both. A row that is filled
-has nothing left to fill, so a writer that starts again goes on where the last commit ended.
+Each commit fills one partition. A filled row keeps its ``_order``. It wins over the stored one, since the later commit
+counts if two rows have the same ``_order``. A later change wins over both. A filled row has nothing left to fill, so a
+writer that starts again goes on where the last commit ended.
 
 It is one of the kinds of ``requested_work``.
 """
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 def work(
     writer: TableWriter, form: Callable[[Contract], RestForm], name: str, details: Mapping[str, Any]
 ) -> TableToFill:
-    """The work of a request to fill the table of ``writer``. ``form`` is sent to the executors."""
+    """The work of a request to fill the table of ``writer``. ``form`` gives the format of ``_rest``."""
     return TableToFill(writer, form)
 
 
 class TableToFill:
-    """A table, which is filled a partition at a time."""
+    """A table that is filled partition by partition."""
 
     def __init__(self, writer: TableWriter, form: Callable[[Contract], RestForm]) -> None:
         self._writer = writer
@@ -57,7 +57,7 @@ class TableToFill:
         self._partitions = self._partitions[1:]
 
     def _with_rest(self) -> list[dict[str, Any]]:
-        """The partitions in which rows have something in ``_rest``, by the values of their columns."""
+        """The partitions that have rows with a ``_rest``, by the values of their columns."""
         names = self._writer.contract.partitions
         if not self._writer.has_rows:
             return []
@@ -68,7 +68,7 @@ class TableToFill:
 
 
 def filled(rows: DataFrame, contract: Contract, form: Callable[[Contract], RestForm]) -> DataFrame:
-    """Those rows that their ``_rest`` fills, in the columns of ``columns_tagged``."""
+    """The rows that gain a value from their ``_rest``, in the columns of ``columns_tagged``."""
     names = [column.name for column in contract.columns]
     fields = ", ".join(f"`{column.name}`: {column.type.ddl()}" for column in contract.columns)
     fillers: list[Filler] = []

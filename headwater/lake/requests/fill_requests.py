@@ -5,11 +5,11 @@ from __future__ import annotations
 from headwater.lake.requests.protocol import Requests
 
 FILL = "fill"
-"""The kind of these requests. They have one name, since a table is filled as a whole, and no details."""
+"""The kind of these requests. All have the same name, since a table is filled as a whole, and no details."""
 REQUEST = f"{FILL}/rest"
 
 
 def ask(requests: Requests) -> str:
-    """Ask for a table to be filled, and return the request's id."""
+    """Request the filling of a table, and return the request's id."""
     requests.ask(REQUEST, {})
     return REQUEST

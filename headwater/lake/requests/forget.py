@@ -1,11 +1,11 @@
-"""Forgetting a key: taking a row with all its past out of every store of its table.
+"""Forgets a key (GDPR, article 17): removes a row and all its former values from every store of its table.
 
-1. What keeps it from coming back is made durable, the row and its tombstone are removed, the log files are compacted,
-   and the files that this and earlier compactions have replaced are deleted.
-2. Its records leave quarantine.
-3. Its records leave the landing objects, some objects at a time. What lands afterwards is cleared by the commit that
-   reads it (``TableWriter.commit``).
-4. What a versioned bucket keeps of all these is removed.
+1. The key's hash is stored, so that the row cannot come back. Then the row and its tombstone are removed, the log files
+   are compacted, and all replaced files are deleted.
+2. Its records are removed from the quarantine.
+3. Its records are removed from the landing objects, some objects at a time. If a record lands later, the commit that
+   reads it clears its object (``TableWriter.commit``).
+4. The former versions of all these are deleted from versioned buckets.
 
 Each step may be repeated: a writer that starts in between begins with the first one again. It is one of the kinds of
 ``requested_work``, whose request is removed at the end.
@@ -42,14 +42,17 @@ if TYPE_CHECKING:
     from headwater.lake.table.writer import TableWriter
 
 _BYTES_PER_PART = 64 * 1024 * 1024
-"""Of landing objects, compressed: the stream waits for one part."""
+"""The landing objects of one step, compressed. Changes wait while a step runs."""
 AHEAD = dt.timedelta(days=1)
-"""By how much the clock of S3 may be ahead."""
+"""S3's clock may be this far ahead."""
 
 
 def work(writer: TableWriter, landing: Landing | None, name: str, details: Mapping[str, Any]) -> KeyToForget:
-    """The work of a request to forget a key of the table of ``writer``. ``landing`` are the objects that are rewritten:
-    one of a topic's tables has them. Raises UserError."""
+    """The work of a request to forget a key. Raises UserError.
+
+    - ``writer``: the writer of the table.
+    - ``landing``: the landing objects to rewrite. Only one table of a topic has them.
+    """
     asked = Forgotten.of(details)
     values = key_values(writer.contract, asked.key)
     _check_epoch(writer, asked.order)
@@ -57,40 +60,52 @@ def work(writer: TableWriter, landing: Landing | None, name: str, details: Mappi
 
 
 def _check_epoch(writer: TableWriter, order: str) -> None:
-    """Raise UserError where the order is of another epoch than the table's changes: in an earlier one the row could
-    come back, in a later one changes that come would be forgotten too."""
+    """Raise UserError if the order is of another epoch than the table's newest changes.
+
+    With an earlier epoch the row could come back. With a later one, future changes would be forgotten too.
+    """
     now = ""
     if writer.contract.source.database == DYNAMODB:
         now = epoch_digits(writer.progress.epoch)
     elif writer.has_rows:
-        # A history's notes have orders of their own, and an epoch may have begun without a row.
+        # Leave out the rows that record where a history begins: their orders have no epoch. The truncate marker counts,
+        # since an epoch may have begun without a row.
         changes = writer.read().where(~F.col("_op").isin(EXPIRED, BEGUN_LATE))
         (highest,) = changes.agg(F.max("_order")).first() or (None,)
         now = max(highest or "", writer.progress.floor)[:4]
     if now and order[:4] != now:
         raise UserError(
-            f"epoch: found {int(order[:4])}, expected {int(now)}, that of the newest changes of "
-            f"{writer.contract.table}. Name the environment of this lake (--env); where the epoch was raised, wait "
+            f"epoch: found {int(order[:4])}, expected {int(now)}, the epoch of the newest changes of "
+            f"{writer.contract.table}. Name the environment of this lake (--env). If the epoch was raised, wait "
             "until the rows that are read anew are in the lake."
         )
 
 
 @dataclass
 class _Counts:
-    """What was searched and removed so far, as the receipt has it."""
+    """The counts of the work so far, for the receipt."""
 
     rows: int = 0
+    """Rows removed from the table."""
     files_deleted: int = 0
+    """Replaced files of the table that were deleted."""
     quarantine_objects: int = 0
+    """Objects of the quarantine that were searched."""
     quarantine_records: int = 0
+    """Records removed from the quarantine."""
     quarantine_unreadable: int = 0
+    """Quarantined records without a readable key. They stay."""
     landing: Searched = field(default_factory=Searched)
+    """The counts of the landing objects."""
     versions_deleted: int = 0
+    """Former versions of objects that were deleted."""
 
 
 class Clearing:
-    """Clears the stores of a table step by step. A step that fails refuses the request, and the table goes on.
-    ``steps`` run one between two commits."""
+    """Clears the stores of a table step by step, one step between two commits.
+
+    If a step fails, the request is refused, and the table goes on.
+    """
 
     def __init__(self, writer: TableWriter, landing: Landing | None, steps: Sequence[Callable[[], None]]) -> None:
         self._writer = writer
@@ -108,36 +123,35 @@ class Clearing:
         except Exception as error:
             if self._writer.spark.sparkContext._jsc.sc().isStopped():
                 raise
-            # The table goes on, and what is done stays done.
+            # The table goes on. Completed steps stay done.
             traceback.print_exc()
             raise UserError(
-                f"{type(error).__name__}: {error}. {self._left_by_error()}: mend what is wrong, such as a right that "
-                "the writer lacks, and ask again."
+                f"{type(error).__name__}: {error}. {self._left_by_error()}: correct the cause, such as a right that "
+                "the writer lacks, and run the command again."
             ) from None
 
     def _left_by_error(self) -> str:
-        """What a step that fails leaves behind."""
+        """The state that a failed step leaves behind, for the operator."""
         return "Not all is deleted"
 
-    def _status(self, records: int, **told: Any) -> Status:
+    def _status(self, records: int, **result: Any) -> Status:
         state = RUNNING if self._steps else DONE
-        return Status("", state, self._parts, self._parts - len(self._steps), records, told=told)
+        return Status("", state, self._parts, self._parts - len(self._steps), records, told=result)
 
     def _delete_replaced(self) -> int:
-        """Delete the replaced files, once all log files are compacted, and return their number."""
+        """Delete the replaced files, and return their number. All log files must be compacted."""
         replaced = ReplacedFiles(self._writer.services.s3, self._writer.table)
         deleted = replaced.delete(dt.datetime.now(dt.UTC) + AHEAD)
         left = replaced.log_files()
         if left:
             raise UserError(
                 f"{self._writer.contract.table}: found {left} log files after all were compacted, expected none. "
-                "They may hold former values: ask again."
+                "They may hold former values: run the command again."
             )
         return deleted
 
     def _delete_versions(self) -> int:
-        """Delete what the buckets keep of what was replaced, rewritten or deleted, now or in the days before, and
-        return the number of versions."""
+        """Delete the former versions of the table's, the quarantine's and the landing objects. Returns their number."""
         writer = self._writer
         bucket, folder = split_uri(writer.table.uri)
         aside, prefix = split_uri(writer.settings.quarantine)
@@ -148,7 +162,7 @@ class Clearing:
 
 
 class KeyToForget(Clearing):
-    """A key, which is forgotten step by step. ``values`` are those of its columns."""
+    """A key that is forgotten step by step; ``values`` are the values of its columns."""
 
     def __init__(self, writer: TableWriter, landing: Landing | None, values: Mapping[str, Any], order: str) -> None:
         super().__init__(writer, landing, [self._forget_row, self._clear_quarantine, self._clear_versions])
@@ -182,20 +196,20 @@ class KeyToForget(Clearing):
         self._counts.files_deleted += self._delete_replaced()
 
     def _clear_quarantine(self) -> None:
-        """Leave of each object what is not of the key, or unlink it."""
+        """Rewrite each object of the quarantine without the key's records, or delete it if no other is left."""
         writer, counts = self._writer, self._counts
         is_erased = kept_records(writer.contract, writer.erased, writer.progress.epoch, writer.settings.mask_key)
         quarantine = Quarantine(writer.services.s3, writer.settings.quarantine, writer.contract.table)
         for object_ in quarantine.listed():
             counts.quarantine_objects += 1
             records = quarantine.read(object_.name) or []
-            told = [is_erased(entry.record, entry.epoch) for entry in records]
-            counts.quarantine_unreadable += told.count(None)
-            staying = [entry for entry, its in zip(records, told, strict=True) if not its]
+            erased = [is_erased(entry.record, entry.epoch) for entry in records]
+            counts.quarantine_unreadable += erased.count(None)
+            staying = [entry for entry, is_of_key in zip(records, erased, strict=True) if not is_of_key]
             if len(staying) == len(records):
                 continue
             if not quarantine.has(object_.name):
-                continue  # dropped meanwhile: what stays of it is not to be there again
+                continue  # an operator has dropped the object meanwhile: do not store it again
             counts.quarantine_records += len(records) - len(staying)
             if staying:
                 quarantine.store(batch_of(object_.name), staying)
@@ -213,7 +227,7 @@ def _is_row(values: Mapping[str, Any]) -> Column:
 
 
 def _parts(objects: list[tuple[str, str, int]]) -> list[list[tuple[str, str]]]:
-    """Landing objects, in parts of so many bytes that the changes' commits do not wait for long."""
+    """Landing objects in parts, each small enough that changes do not wait long."""
     parts: list[list[tuple[str, str]]] = []
     room = 0
     for bucket, key, size in objects:

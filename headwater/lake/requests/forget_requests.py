@@ -1,7 +1,7 @@
-"""Requests to forget a key: whose row goes from all stores of its table, and until which order it may not come back.
+"""Requests to forget a key: they name the row to remove, and the highest order of the changes that must not come back.
 
-The request tells the key in clear, because the writer looks for its rows. It is removed with all its versions once it
-is answered for good; the answer has the keyed hash alone. Its name says nothing of the key.
+The request has the key in clear, because the writer searches for its rows. It is removed with all its versions once it
+is done or refused. The answer has only the keyed hash. Its name does not reveal the key.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ _ORDER = re.compile(r"\d{46}|\d{81}")
 
 @dataclass(frozen=True)
 class Forgotten:
-    """The key to forget, as text by column, and the highest ``_order`` of its past."""
+    """The details of a request to forget a key."""
 
     key: Mapping[str, str]
+    """The key's values as text, by column."""
     order: str
+    """The highest ``_order`` of its past."""
 
     @staticmethod
     def of(details: Mapping[str, Any]) -> Forgotten:
-        """Read back a request's details. Raises UserError."""
+        """Parse a request's details. Raises UserError."""
         key, order = details.get("key"), details.get("order")
         if not isinstance(key, dict) or not all(isinstance(text, str) for text in key.values()):
             raise UserError("key: found something else, expected a text by column")
@@ -45,8 +47,10 @@ class Forgotten:
 
 
 def ask(requests: Requests, asked: Forgotten) -> tuple[str, str]:
-    """Ask for a key to be forgotten, in place of an unfinished request for the same key, and return the request's id
-    and token."""
+    """Request that a key is forgotten, and return the request's id and token.
+
+    It replaces an unfinished request for the same key.
+    """
     id_ = next((id_ for id_, key in _asked(requests) if key == asked.key), f"{FORGET}/{uuid.uuid4().hex}")
     request = Request(uuid.uuid4().hex, {"key": dict(asked.key), "order": asked.order})
     requests.put(id_, request)
@@ -54,8 +58,10 @@ def ask(requests: Requests, asked: Forgotten) -> tuple[str, str]:
 
 
 def withdraw(requests: Requests, key: Mapping[str, str]) -> bool:
-    """Take the unfinished request for that key back, with all its versions, and say whether there was one: the writer
-    stops after its current step."""
+    """Withdraw the unfinished request for that key, with all its versions. Returns whether there was one.
+
+    The writer stops after its current step.
+    """
     withdrawn = [id_ for id_, asked in _asked(requests) if asked == key]
     for id_ in withdrawn:
         requests.remove(id_)
@@ -63,7 +69,7 @@ def withdraw(requests: Requests, key: Mapping[str, str]) -> bool:
 
 
 def _asked(requests: Requests) -> Iterator[tuple[str, Any]]:
-    """The ids of the requests that are not finished, and their keys."""
+    """The ids of the unfinished requests, and their keys."""
     for id_, _ in requests.listed():
         request = requests.get(id_) if id_.startswith(f"{FORGET}/") else None
         if request is not None:
@@ -71,8 +77,7 @@ def _asked(requests: Requests) -> Iterator[tuple[str, Any]]:
 
 
 def key_values(contract: Contract, texts: Mapping[str, str]) -> dict[str, Any]:
-    """The values of a key, by column in the order of the contract's key. Raises UserError, which does not repeat
-    them."""
+    """The values of a key by column, in the order of the contract's key. Raises UserError, which does not show them."""
     if set(texts) != set(contract.key):
         raise UserError(
             f"KEY: found a value for {', '.join(texts) or 'nothing'}, expected one for {', '.join(contract.key)}, the "

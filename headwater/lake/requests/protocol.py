@@ -1,9 +1,8 @@
-"""Requests to the writer of a table: how an operator asks for work, and how the writer answers.
+"""Requests to the writer of a table: an operator requests work, and the writer answers.
 
-The writer stays the only one of its table, so the two meet in S3, below the lake. The operator's command puts the
-request at ``_requests/<table>/<kind>/<name>.json``, the writer its status beside it, at ``<name>.status.json``. A
-request's id is
-``<kind>/<name>``; what a kind's details are is told where the kind is served.
+A table has only one writer, so both sides exchange objects in S3, below the lake. The operator's command writes the
+request to ``_requests/<table>/<kind>/<name>.json``. The writer writes its status beside it, to ``<name>.status.json``.
+A request's id is ``<kind>/<name>``. The module of each kind describes its details.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from headwater.lake.base.s3_versions import delete_object
 
 RUNNING, DONE, REFUSED = "running", "done", "refused"
 ANSWER_SECONDS = 180.0
-"""How long a running writer may take to answer: twice its longest pause, a long commit, or its start."""
+"""A running writer answers within this time: twice its longest pause, a long commit, or its start."""
 POLL_SECONDS = 1.0
 
 _FOLDER = "_requests"
@@ -30,33 +29,41 @@ _SUFFIX, _STATUS_SUFFIX = ".json", ".status.json"
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for, as a JSON object. ``token`` distinguishes two requests of one id."""
+    """A request."""
 
     token: str
+    """Distinguishes two requests with the same id."""
     details: Mapping[str, Any]
+    """The requested work, as a JSON object."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """The writer's answer to the request of that ``token``. ``records`` is the number of records in the first
-    ``parts_done`` parts, bad ones included, and ``kept`` how many of them are in quarantine still; ``reason`` says why
-    the request was refused; ``told`` is what a kind tells besides."""
+    """The writer's answer to a request."""
 
     token: str
+    """The request's token."""
     state: str
+    """``RUNNING``, ``DONE`` or ``REFUSED``."""
     parts: int = 0
+    """The number of parts of the work."""
     parts_done: int = 0
+    """The number of finished parts."""
     records: int = 0
+    """The number of records in the finished parts, bad ones included."""
     kept: int = 0
+    """The number of these that are still in the quarantine."""
     reason: str = ""
+    """Why the request was refused."""
     told: Mapping[str, Any] = field(default_factory=dict)
+    """Further results of some kinds of requests."""
 
     def settles(self, token: str) -> bool:
         """Whether the request of that token is done, or refused."""
         return self.token == token and self.state != RUNNING
 
     def document(self) -> dict[str, Any]:
-        """The answer as JSON has it; earlier releases know nothing that is told besides."""
+        """The answer as a JSON object. Earlier releases do not know ``told``, so it is left out if it is empty."""
         document = asdict(self)
         if not self.told:
             del document["told"]
@@ -72,8 +79,10 @@ class Requests:
         self._folder = key_below(prefix, f"{_FOLDER}/{table}/")
 
     def ask(self, id_: str, details: Mapping[str, Any]) -> None:
-        """Ask, in place of an earlier request of that id. Asking again is harmless, and makes a running writer answer
-        anew."""
+        """Store a new request, in place of an earlier one with that id.
+
+        A repetition is harmless, and makes a running writer answer anew.
+        """
         self.put(id_, Request(uuid.uuid4().hex, details))
 
     def put(self, id_: str, request: Request) -> None:
@@ -81,15 +90,15 @@ class Requests:
         self._put(id_ + _SUFFIX, asdict(request))
 
     def delete(self, id_: str) -> None:
-        """Take a request back: the writer stops after its current commit."""
+        """Withdraw a request. The writer stops after its current commit."""
         self._s3.delete_object(Bucket=self._bucket, Key=self._folder + id_ + _SUFFIX)
 
     def remove(self, id_: str) -> None:
-        """Remove a request with all its versions: what it says is then nowhere in the bucket."""
+        """Remove a request with all its versions, so that the bucket no longer has its content."""
         delete_object(self._s3, self._bucket, self._folder + id_ + _SUFFIX)
 
     def get(self, id_: str) -> Request | None:
-        """A request, or None. Raises UserError where the object is not one that ``put`` wrote."""
+        """The request with that id, or None. Raises UserError if the object is no request."""
         body = self._get(id_ + _SUFFIX)
         try:
             request = None if body is None else Request(**json.loads(body))
@@ -105,13 +114,15 @@ class Requests:
         self._put(id_ + _STATUS_SUFFIX, status.document())
 
     def status(self, id_: str) -> Status | None:
-        """The last answer to a request of that id, or None."""
+        """The last answer to a request with that id, or None."""
         body = self._get(id_ + _STATUS_SUFFIX)
         return None if body is None else Status(**json.loads(body))
 
     def is_answered(self, id_: str) -> bool:
-        """Whether the writer has done or refused what is requested, or, where it is not any more, what was. Raises
-        UserError as ``get`` does."""
+        """Whether the writer has done or refused the request with that id, also if it is removed.
+
+        Raises UserError as ``get`` does.
+        """
         request, status = self.get(id_), self.status(id_)
         return status is not None and status.settles(status.token if request is None else request.token)
 
@@ -144,16 +155,19 @@ class Requests:
 
 @dataclass(frozen=True)
 class News:
-    """What is known of a request: the writer's last status (None before its first answer), and for how many seconds
-    there has been nothing newer."""
+    """The progress of a request."""
 
     status: Status | None
+    """The writer's last status; None before its first answer."""
     quiet: float
+    """The seconds since then, or since the request."""
 
 
 def withdraw(requests: Requests, id_: str) -> Status | None:
-    """Take a request back, and return the writer's last status, or None where it has not answered. Raises UserError
-    where nothing is requested."""
+    """Withdraw a request. Returns the writer's last status; None if it has not answered.
+
+    Raises UserError if there is no such request.
+    """
     request = requests.get(id_)
     if request is None:
         raise UserError(f"No {_spoken(id_)} is requested: there is nothing to withdraw.")
@@ -170,13 +184,17 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     token: str = "",
 ) -> Iterator[News]:
-    """Yield what is known every ``POLL_SECONDS`` until the request is done. The writer has ``patience`` seconds for its
-    first answer. ``token`` is that of a request which its writer removes when it is answered for good. Raises UserError
-    when it refuses, when none answers, or when the request is withdrawn."""
+    """Yield the progress of a request every ``POLL_SECONDS`` until it is done.
+
+    Raises UserError if the writer refuses it, if no writer answers, or if it is withdrawn.
+
+    - ``patience``: the seconds that the writer has for its first answer.
+    - ``token``: the request's token, if its writer removes the request once it is done or refused.
+    """
     asked = newest = clock()
     last: Status | None = None
     while True:
-        # Before the answer is looked for: a request that is removed was answered before.
+        # Read the request before its answer: the writer answers before it removes the request.
         request = requests.get(id_)
         status = requests.status(id_)
         its_token = token if request is None else request.token

@@ -1,9 +1,11 @@
-"""Decoding quarantined records again, with the contract of now, while the changes of their table go on.
+"""Decodes quarantined records again, with the current contract, while the changes of their table go on.
 
-Each record is ordered as it would have been when it was read: in the epoch of then and by its own ``_order``. So it
-never wins over a later change, and a second replay changes nothing. What fits is committed; what does not stays, with
-its reason of now. A quarantine object goes, or gives way to one of the records that stay, only after that commit. A
-crash in between leaves it, and the next try finds rows that are in the table already.
+Each record keeps the order that it had when it was read: it has its former epoch and its own ``_order``. So it never
+wins over a later change, and a second replay changes nothing. Records that fit are committed. The others stay, with
+their new reason.
+
+Only after that commit, the quarantine object is deleted, or replaced by one with the records that stay. If the writer
+crashes in between, the object stays, and the next try finds the rows in the table.
 
 It is one of the kinds of ``requested_work``.
 """
@@ -28,11 +30,11 @@ if TYPE_CHECKING:
     from headwater.lake.table.writer import TableWriter
 
 DecodeKept = Callable[[int, str], Callable[[Any, str], Iterator[tuple[Any, ...]]]]
-"""For an epoch and the latest order that is purged, what decodes a quarantined record, of the object with that name,
-to rows of ``columns_tagged``."""
+"""Makes a decoder for an epoch and the latest purged order. The decoder turns a quarantined record, and the name of its
+object, into rows of ``columns_tagged``."""
 
 _BYTES_PER_COMMIT = 8 * 1024 * 1024
-"""Compressed: the driver holds the records of a commit."""
+"""The quarantine objects of one commit, compressed. The driver has their records in memory."""
 _FIRST_EPOCH = 1
 
 _Part = tuple[str, int, int, str]
@@ -40,8 +42,10 @@ _Part = tuple[str, int, int, str]
 
 
 def work(writer: TableWriter, decode: DecodeKept, name: str, details: Mapping[str, Any]) -> RecordsToReplay:
-    """The work of a request for quarantined records of the table of ``writer``. ``decode`` is sent to the executors.
-    Raises UserError."""
+    """The work of a request to replay quarantined records of a table. Raises UserError.
+
+    ``decode`` is sent to the executors.
+    """
     choice = Choice.of(details)
     quarantine = Quarantine(writer.services.s3, writer.settings.quarantine, writer.contract.table)
     objects = [object_ for object_ in quarantine.listed() if object_.name in set(choice.objects)]
@@ -55,7 +59,7 @@ def work(writer: TableWriter, decode: DecodeKept, name: str, details: Mapping[st
 
 
 class RecordsToReplay:
-    """Records of quarantine objects, some objects at a time."""
+    """Records of quarantine objects, which are replayed some objects at a time."""
 
     def __init__(
         self,
@@ -79,10 +83,11 @@ class RecordsToReplay:
         return Status("", state, parts, parts - len(self._left), self._records, self._kept)
 
     def commit_next(self) -> None:
-        """Replay the next objects, all or none of them. Raises UserError where one of them is none of quarantine's."""
+        """Replay the next objects, all or none of them. Raises UserError if one has no records of a writer."""
         objects = self._next()
         entries = {object_.name: self._quarantine.read(object_.name) for object_ in objects}
         there = {name: records for name, records in entries.items() if records is not None}
+        # Choose the records. One whose epoch does not fit stays, with that as its reason.
         reasons: dict[tuple[str, int], str] = {}
         parts: list[_Part] = []
         for name, records in there.items():
@@ -94,6 +99,7 @@ class RecordsToReplay:
                     parts.append((name, line, self._epoch_of(entry), json.dumps(entry.record)))
                 except UserError as error:
                     reasons[name, line] = str(error)
+        # Commit the others, and then leave in each object the records that are still bad.
         replayed = {(name, line) for name, line, *_ in parts}
         if parts:
             for reason, raw in self._writer.replay(self._frame(parts)):
@@ -105,7 +111,7 @@ class RecordsToReplay:
         self._left = self._left[len(objects) :]
 
     def _next(self) -> list[QuarantineObject]:
-        """The next objects until a commit has enough, and one at least."""
+        """Return the objects to replay in the next commit. There is at least one."""
         taken: list[QuarantineObject] = []
         total = 0
         for object_ in self._left:
@@ -116,14 +122,14 @@ class RecordsToReplay:
         return taken
 
     def _epoch_of(self, entry: BadEntry) -> int:
-        """The epoch in which a record was read. Raises UserError where its place among the changes cannot be told."""
+        """The epoch in which a record was read. Raises UserError if its order among the changes is unknown."""
         epoch, version = self._writer.progress.epoch, order_version(self._writer.contract)
-        advice = "Mend the row in the source, and drop the record (headwater quarantine drop)."
+        advice = "Correct the row in the source, and drop the record (headwater quarantine drop)."
         if entry.epoch is None:
             if epoch > _FIRST_EPOCH:
                 raise UserError(
-                    "epoch: found none, expected the one in which the record was read, which the release that "
-                    f"quarantined it did not keep; the table is in epoch {epoch}. {advice}"
+                    "epoch: found none, expected the one in which the record was read. The release that quarantined it "
+                    f"did not keep it, and the table is in epoch {epoch}. {advice}"
                 )
             return epoch
         if entry.epoch > epoch:
@@ -151,7 +157,7 @@ class RecordsToReplay:
                     yield without_row(width, reason=f"not a record of this source: {error!r}", raw=tag)
                     continue
                 for row in rows:
-                    # The last one is what is kept of the record.
+                    # The last value is the record for the quarantine: the tag takes its place.
                     yield row if row[-1] is None else (*row[:-1], tag)
 
         rows = spread(self._writer.spark, parts, self._writer.settings.parallelism).mapPartitions(decode)
@@ -164,7 +170,7 @@ class RecordsToReplay:
         applied: set[tuple[str, int]],
         reasons: Mapping[tuple[str, int], str],
     ) -> None:
-        """Leave of an object the records that stay, with their reasons of now, before the object itself goes."""
+        """Store the records that stay, with their new reasons, and then delete the object."""
         staying = [
             replace(entry, reason=reasons.get((name, line), entry.reason))
             for line, entry in enumerate(records)

@@ -1,4 +1,4 @@
-"""Requests for replays: how quarantined records are handed to their table's writer again."""
+"""Requests to replay quarantined records: their table's writer decodes them again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ REPLAY = "replay"
 
 @dataclass(frozen=True)
 class Choice:
-    """The records to replay: those in the named quarantine objects of which ``reason`` is a part of the reason."""
+    """The records to replay."""
 
     objects: tuple[str, ...]
+    """The names of the quarantine objects that have them."""
     reason: str = ""
+    """Their reasons contain this text."""
 
     @property
     def request_id(self) -> str:
@@ -30,7 +32,7 @@ class Choice:
 
     @staticmethod
     def of(details: Mapping[str, Any]) -> Choice:
-        """Read back a request's details. Raises UserError."""
+        """Parse a request's details. Raises UserError."""
         objects, reason = details.get("objects"), details.get("reason")
         if not isinstance(objects, list) or not all(isinstance(name, str) for name in objects):
             raise UserError(f"objects: found {objects!r}, expected a list of quarantine objects")
@@ -40,14 +42,16 @@ class Choice:
 
 
 def ask(requests: Requests, choice: Choice) -> str:
-    """Ask for the replay of these records, and return the request's id."""
+    """Request the replay of these records, and return the request's id."""
     requests.ask(choice.request_id, asdict(choice))
     return choice.request_id
 
 
 def withdraw(requests: Requests) -> list[str]:
-    """Take the table's unfinished requests for replays back, and return their ids: the writer stops after its current
-    commit. Raises UserError where there are none."""
+    """Withdraw the table's unfinished requests for replays, and return their ids.
+
+    The writer stops after its current commit. Raises UserError if there are none.
+    """
     ids = [id_ for id_, _ in requests.listed() if id_.startswith(f"{REPLAY}/") and not requests.is_answered(id_)]
     if not ids:
         raise UserError("No replay is requested: there is nothing to withdraw.")

@@ -1,7 +1,7 @@
-"""What a table's writer does on request, between the commits of its source's changes.
+"""The work that a table's writer does on request, between the commits of its source's changes.
 
-Each kind of request has a function that makes work of a request. The work is committed a part at a time, so that the
-stream waits for one commit at most, and every commit carries the progress of the last one forward.
+Each kind of request has a function that makes the work of a request. The work is committed part by part, so changes
+wait for one commit at most. Every commit carries the progress of the last one forward.
 """
 
 from __future__ import annotations
@@ -21,40 +21,51 @@ if TYPE_CHECKING:
 
 
 class Work(Protocol):
-    """What a request asks for. A writer that starts makes it anew, and goes on where the last commit ended."""
+    """The work of a request. A writer that starts makes it anew, and goes on where the last commit ended."""
 
     def status(self) -> Status:
         """How far it is, RUNNING or DONE, without a token."""
 
     def commit_next(self) -> None:
-        """Commit the next part, all or none of it. Raises UserError and TooManyBadRecords, which refuse the request,
-        and what ``TableWriter.commit`` raises."""
+        """Commit the next part, all or none of it.
+
+        Raises UserError and TooManyBadRecords, which refuse the request, and the exceptions of ``TableWriter.commit``.
+        """
 
 
 MakeWork = Callable[[str, Mapping[str, Any]], Work]
-"""From a request's name and details to its work. Raises UserError where the request cannot be served."""
+"""Makes the work of a request from its name and details. Raises UserError if the request cannot be served."""
 
 
 @dataclass(frozen=True)
 class _Taken:
-    """A request that this writer has looked at, by its version; ``work`` is None where nothing is left to do."""
+    """A request that this writer has read."""
 
     version: str
+    """The version of its object."""
     token: str
+    """Its token."""
     work: Work | None
+    """Its work; None if nothing is left to do."""
 
 
 class RequestedWork:
-    """Serves the requests to ``writer``, whose kinds are the keys of ``kinds``. It looks for new ones at most every
-    ``look_seconds``, which ``clock`` counts from any moment. A request of a kind in ``removed`` is removed, with all
-    its versions, once it is answered for good."""
+    """Serves the requests to a table's writer.
+
+    - ``writer``: the table's writer.
+    - ``requests``: the requests to it.
+    - ``kinds``: functions that make the work of a request, by the request's kind.
+    - ``poll_seconds``: it polls for new requests at most every so many seconds.
+    - ``clock``: returns the seconds since an arbitrary moment.
+    - ``removed``: requests of these kinds are removed with all their versions once they are done or refused.
+    """
 
     def __init__(
         self,
         writer: TableWriter,
         requests: Requests,
         kinds: Mapping[str, MakeWork],
-        look_seconds: float,
+        poll_seconds: float,
         clock: Callable[[], float] = time.monotonic,
         removed: Collection[str] = (),
     ) -> None:
@@ -63,17 +74,19 @@ class RequestedWork:
         self._requests = requests
         self._kinds = kinds
         self._taken: dict[str, _Taken] = {}
-        self._look_seconds = look_seconds
+        self._poll_seconds = poll_seconds
         self._clock = clock
-        self._looked = -math.inf
+        self._polled = -math.inf
 
     def commit_next(self) -> bool:
-        """Answer new requests, commit the next part of the oldest one that is not finished, and say whether there was
-        one. Costs one listing at most where there is nothing to do."""
+        """Answer new requests, and commit the next part of the oldest unfinished one. Returns whether there was one.
+
+        It costs at most one listing if there is nothing to do.
+        """
         works = any(taken.work is not None for taken in self._taken.values())
-        if not works and self._clock() - self._looked < self._look_seconds:
+        if not works and self._clock() - self._polled < self._poll_seconds:
             return False
-        self._looked = self._clock()
+        self._polled = self._clock()
         self._taken = {id_: self._take(id_, version) for id_, version in self._requests.listed()}
         for id_, taken in self._taken.items():
             if taken.work is not None:
@@ -83,7 +96,7 @@ class RequestedWork:
         return False
 
     def _take(self, id_: str, version: str) -> _Taken:
-        """Look at a request and answer it, unless this version of it is known."""
+        """Read a request and answer it, unless this version of it is known."""
         known = self._taken.get(id_)
         if known is not None and known.version == version:
             return known
@@ -95,7 +108,7 @@ class RequestedWork:
             nothing = replace(nothing, token=request.token)
             answered = self._requests.status(id_)
             if answered is not None and answered.settles(request.token):
-                self._remove(id_)  # which a crash may have left
+                self._remove(id_)  # a crash may have come between the answer and the removal
                 return nothing
             kind, _, name = id_.partition("/")
             make = self._kinds.get(kind)
@@ -105,18 +118,18 @@ class RequestedWork:
         except UserError as error:
             self._answer(id_, Status(nothing.token, REFUSED, reason=str(error)))
             return nothing
-        return replace(nothing, work=work) if self._tell(id_, work, request.token) == RUNNING else nothing
+        return replace(nothing, work=work) if self._report(id_, work, request.token) == RUNNING else nothing
 
     def _commit(self, id_: str, work: Work, token: str) -> str:
-        """Commit the next part, report, and return the state."""
+        """Commit the next part, and answer with the new state. Returns it."""
         try:
             work.commit_next()
         except (UserError, TooManyBadRecords) as error:
             self._answer(id_, Status(token, REFUSED, reason=str(error)))
             return REFUSED
-        return self._tell(id_, work, token)
+        return self._report(id_, work, token)
 
-    def _tell(self, id_: str, work: Work, token: str) -> str:
+    def _report(self, id_: str, work: Work, token: str) -> str:
         status = replace(work.status(), token=token)
         self._answer(id_, status)
         return status.state

@@ -1,4 +1,4 @@
-"""Data files in S3 that a manifest lists: lines in gzip, whose content is held against what the manifest says."""
+"""Data files in S3 that a manifest lists: lines in gzip, which are checked against the manifest."""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ _NOT_THERE = ("403", "404", "AccessDenied", "NoSuchBucket", "NoSuchKey")
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file: its object, how many lines it holds, the MD5 of the object's bytes in base64, and their number."""
+    """A data file, as its manifest describes it."""
 
     bucket: str
+    """The bucket of its object."""
     key: str
+    """The key of its object."""
     items: int
+    """The number of its lines."""
     md5: str
+    """The MD5 of the object's bytes, in base64."""
     size: int
+    """The number of the object's bytes."""
 
     @property
     def name(self) -> str:
@@ -43,7 +48,7 @@ class DataFile:
 
 
 def defect(file: DataFile, s3: Any) -> str | None:
-    """What in a data file's content is not as its manifest says (bytes, compression, number of lines), or None."""
+    """The first difference of a data file from its manifest (bytes, compression, number of lines), or None."""
     try:
         with _download(file, s3) as body:
             altered = _altered(file, body)
@@ -61,7 +66,7 @@ def defect(file: DataFile, s3: Any) -> str | None:
 
 
 def alteration(file: DataFile, s3: Any) -> str | None:
-    """As ``defect``, of a data file that Headwater has written: whether it has other bytes now."""
+    """The difference of a data file that Headwater wrote from its manifest, or None. Only its bytes are compared."""
     try:
         with _download(file, s3) as body:
             return _altered(file, body)
@@ -84,13 +89,13 @@ def md5_of(body: IO[bytes]) -> str:
 
 
 def lines(file: DataFile, s3: Any) -> Iterator[bytes]:
-    """The lines of a data file that is not damaged."""
+    """The lines of a data file. It must not be damaged: ``defect`` checks that."""
     with _download(file, s3) as body:
         yield from _lines(body)
 
 
 def first_of(files: Sequence[DataFile], most_bytes: int) -> list[DataFile]:
-    """The first files until ``most_bytes`` are reached, and one at least."""
+    """The first files until they have ``most_bytes``, at least one."""
     taken: list[DataFile] = []
     total = 0
     for file in files:
@@ -102,7 +107,7 @@ def first_of(files: Sequence[DataFile], most_bytes: int) -> list[DataFile]:
 
 
 def sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
-    """The bytes of each object below a prefix, by key. Raises UserError where they cannot be listed."""
+    """The size in bytes of each object below a prefix, by key. Raises UserError if they cannot be listed."""
     try:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         return {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", ())}
@@ -111,7 +116,7 @@ def sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
 
 
 def read_text(s3: Any, bucket: str, key: str) -> str:
-    """An object's text. Raises UserError where it cannot be read, or is none."""
+    """An object's text. Raises UserError if it cannot be read or is no UTF-8."""
     uri = object_uri(bucket, key)
     try:
         body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
@@ -132,7 +137,7 @@ def _lines(body: IO[bytes]) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _download(file: DataFile, s3: Any) -> Iterator[IO[bytes]]:
-    """The object as a local file: decoding is slower than reading, and S3 closes connections that are idle."""
+    """The object as a local file. Decoding is slower than reading, and S3 would close the idle connection."""
     with tempfile.TemporaryFile() as body:
         try:
             s3.download_fileobj(file.bucket, file.key, body)
@@ -143,11 +148,12 @@ def _download(file: DataFile, s3: Any) -> Iterator[IO[bytes]]:
 
 
 def _unreadable(error: ClientError, uri: str) -> Exception:
-    """The error to raise for one of S3's: one that may be gone at the next try stays as it is."""
+    """Return the error to raise for an error of S3: a UserError if S3 does not give out the object, else the
+    same error."""
     code = error.response["Error"]["Code"]
     if code not in _NOT_THERE:
         return error
     return UserError(
-        f"{uri}: found nothing that can be read ({code}), expected a part of what is to be loaded. Is the address "
-        "right, is all of it there, and may this role read it?"
+        f"{uri}: found nothing that can be read ({code}), expected a part of the data to load. Check the address, that "
+        "the data is complete there, and that this role may read it."
     )

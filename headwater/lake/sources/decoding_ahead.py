@@ -1,4 +1,4 @@
-"""Decodes landing objects before their turn: several at once, and while the changes before them are committed."""
+"""Decodes landing objects ahead: several at once, and while earlier changes are committed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _AT_ONCE = min(max((os.cpu_count() or 1) // 2, 2), 4)
 
 
 class DecodingAhead(Generic[_Decoded]):
-    """What is decoded and not asked for yet takes the memory of the driver, which the tables of a job share: one table
-    at a time decodes ahead, from ``take_turn`` until it rests."""
+    """Decodes landing objects ahead, for one table of a job at a time.
+
+    Decoded objects take memory of the driver, which all tables share. So a table takes its turn by ``take_turn``, and
+    ends it by ``rest``.
+    """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_AT_ONCE, "decoding")
@@ -31,8 +34,9 @@ class DecodingAhead(Generic[_Decoded]):
         return self._whose == table
 
     def take_turn(self, table: str) -> bool:
-        """Whether it is this table's turn from now on, or still."""
+        """Take the turn if it is free. Returns whether this table has it now."""
         with self._turns:
+            # The table that had the last turn waits once if another one has asked meanwhile.
             if self._whose is None and self._waits_once == table:
                 self._waits_once = None
             elif self._whose is None:
@@ -42,7 +46,7 @@ class DecodingAhead(Generic[_Decoded]):
             return has_turn
 
     def rest(self, table: str) -> None:
-        """Forget what is decoded of a table, and let another one that has asked meanwhile have the next turn."""
+        """End a table's turn: drop its decoded objects. A table that has asked meanwhile goes first then."""
         with self._turns:
             if self._whose == table:
                 self._drop()
@@ -51,12 +55,12 @@ class DecodingAhead(Generic[_Decoded]):
                 self._asked.clear()
 
     def forget(self, table: str) -> None:
-        """Forget what is decoded of a table, which keeps its turn."""
+        """Drop the decoded objects of a table. It keeps its turn."""
         if self._whose == table:
             self._drop()
 
     def close(self) -> None:
-        """Decode nothing any more that has not been begun."""
+        """Begin no further decoding, and wait for none."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _drop(self) -> None:
@@ -67,8 +71,7 @@ class DecodingAhead(Generic[_Decoded]):
     def decoded(
         self, objects: Sequence[LandingObject], decode: Callable[[LandingObject], _Decoded]
     ) -> Iterator[_Decoded]:
-        """The objects of the table whose turn it is, in their order, each as it is decoded, and those after it
-        meanwhile."""
+        """Yield the decoded objects of the table that has the turn, in order. The next ones are decoded meanwhile."""
         for at, landed in enumerate(objects):
             for coming in objects[at : at + 1 + _AT_ONCE]:
                 if coming not in self._ahead:
@@ -76,6 +79,6 @@ class DecodingAhead(Generic[_Decoded]):
             yield self._ahead.pop(landed).result()
 
     def give_back(self, landed: LandingObject, decoded: _Decoded) -> None:
-        """Keep what has not been used: it is asked for again."""
+        """Keep a decoded object that was not used: ``decoded`` will need it again."""
         self._ahead[landed] = Future()
         self._ahead[landed].set_result(decoded)

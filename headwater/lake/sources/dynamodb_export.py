@@ -28,27 +28,32 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Export:
-    """An export that is complete as far as its manifests tell. ``time`` is the moment whose state it holds, in
-    microseconds since 1970. ``until`` is the same, but for a table that has changed while it was read: there ``time``
-    is before the reading, and ``until`` behind it. ``files`` are in the order of their names, which is always the
-    same."""
+    """An export that is complete according to its manifests."""
 
     uri: str
+    """The address of its folder."""
     id: str
+    """Its id, the last part of its address."""
     table: str
+    """The name of the exported DynamoDB table."""
     time: int
+    """The time whose state it holds, in microseconds since 1970. For an export of a Scan, a time before the reading."""
     until: int
+    """The same as ``time``. For an export of a Scan, a time after the reading."""
     files: tuple[DataFile, ...]
+    """Its data files in the order of their names, which never changes."""
 
     @property
     def items(self) -> int:
-        """How many items all files hold."""
+        """The number of items in all files."""
         return sum(file.items for file in self.files)
 
     @staticmethod
     def open(s3: Any, uri: str) -> Export:
-        """Read the manifests of the export at ``uri``, the address of its folder or of its summary, and check that its
-        data files exist. ``data_files.defect`` checks their content. Raises UserError."""
+        """Read the manifests of an export, and check that its data files exist. Raises UserError.
+
+        ``uri`` is the address of its folder or of its summary. ``data_files.defect`` checks the files' content.
+        """
         bucket, folder = locate(uri)
         export_id = folder.rpartition("/")[2]
         uri = object_uri(bucket, folder)
@@ -56,7 +61,7 @@ class Export:
         summary = _parse(data_files.read_text(s3, bucket, f"{folder}/{_SUMMARY}"), _Summary, where)
         if _last_part(summary.export_arn) != export_id:
             raise _misfit(where, "exportArn", summary.export_arn, f"…/export/{export_id}, as the folder is called")
-        # An export may have been copied: its files are looked for beside its summary, not where they first were.
+        # An export may have been copied, so its files are beside its summary, not at the manifest's addresses.
         manifest = _last_part(summary.manifest_files_s3_key)
         files = _files(s3, bucket, folder, manifest)
         items = sum(file.items for file in files)
@@ -82,8 +87,10 @@ def locate(uri: str) -> tuple[str, str]:
 def decode_items(
     files: Iterable[DataFile], decoder: DynamoDecoder, export: Export, s3: Any, purged: str = ""
 ) -> Iterator[tuple[Any, ...]]:
-    """The items of some of an export's data files to rows of ``columns_tagged``. ``_position`` is ``export/file/line``,
-    lines from 0."""
+    """Decode the items of data files of an export to rows of ``columns_tagged``.
+
+    ``_position`` is ``export/file/line``; the first line is 0.
+    """
     for file in files:
         for number, line in enumerate(data_files.lines(file, s3)):
             position = f"{export.id}/{file.name}/{number}"
@@ -111,7 +118,7 @@ def _files(s3: Any, bucket: str, folder: str, manifest: str) -> tuple[DataFile, 
 
 # --- Manifests --------------------------------------------------------------------------------------------------------
 
-# What a field must be is its description here, which the error of a field that does not fit repeats.
+# The description of a field says which values it takes. The error about a wrong value repeats it.
 _Text = Annotated[str, msgspec.Meta(min_length=1, description="a text")]
 _Count = Annotated[int, msgspec.Meta(ge=0, description="a number")]
 _TableArn = Annotated[
@@ -127,7 +134,7 @@ _Json = Annotated[Literal["DYNAMODB_JSON"], msgspec.Meta(description="'DYNAMODB_
 
 
 class _Summary(msgspec.Struct, rename="camel"):
-    """What is needed of ``manifest-summary.json``."""
+    """The fields of ``manifest-summary.json`` that the loading needs."""
 
     output_format: _Json
     export_arn: _Text
@@ -137,7 +144,7 @@ class _Summary(msgspec.Struct, rename="camel"):
     export_time: _Moment
     # The first version of the format, which knew only full exports, names no type.
     export_type: _Full = "FULL_EXPORT"
-    # AWS names none: its exports are of one moment.
+    # Only the project's own exports of a Scan have it. AWS's exports hold the state of one moment.
     read_until: _Moment = _EPOCH
 
 
@@ -151,7 +158,7 @@ class _Entry(msgspec.Struct, rename="camel"):
 
 _Manifest = TypeVar("_Manifest", _Summary, _Entry)
 _FIELD = re.compile(r"at `\$\.(\w+)`|missing required field `(\w+)`")
-"""Where msgspec's message names the field that does not fit."""
+"""Finds the wrong field in msgspec's message."""
 
 
 def _parse(text: str, type_: type[_Manifest], where: str) -> _Manifest:

@@ -1,5 +1,7 @@
-"""The exports of a DynamoDB table that lie beside the lake: nothing else deletes them, and they hold items that may be
-forgotten."""
+"""The exports of a DynamoDB table that lie beside the lake.
+
+Nothing else deletes them, and they may hold items of a key that is to be forgotten.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ _STARTED = "/_started"
 
 
 def exports_of(s3: Any, folder: str, table: str) -> list[str]:
-    """The addresses of the exports of a DynamoDB table below ``folder`` (``s3://bucket/prefix``). Raises UserError
-    where one is not complete: nobody can say of which table it is, and it may be written still."""
+    """The addresses of the exports of a DynamoDB table below ``folder`` (``s3://bucket/prefix``).
+
+    Raises UserError if one is not complete: its table is unknown then, and a command may still write it.
+    """
     bucket, prefix = split_uri(folder)
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
     keys = {entry["Key"] for page in pages for entry in page.get("Contents", ())}
@@ -25,8 +29,8 @@ def exports_of(s3: Any, folder: str, table: str) -> list[str]:
     for each in exports:
         if each + _SUMMARY not in keys:
             raise UserError(
-                f"{object_uri(bucket, each)}: found an export that is not complete, expected none: its items may be "
-                "those of the row. Wait for it, or delete it."
+                f"{object_uri(bucket, each)}: found an export that is not complete, expected none: it may have the "
+                "row's item. Wait until it is complete, or delete it."
             )
     return [object_uri(bucket, each) for each in exports if _table(s3, bucket, each) == table]
 
@@ -37,6 +41,6 @@ def _table(s3: Any, bucket: str, export: str) -> str:
 
 
 def delete_former_versions(s3: Any, export: str) -> int:
-    """Delete what a versioned bucket keeps of an export that was deleted, and return the number of versions."""
+    """Delete the former versions of a deleted export in a versioned bucket, and return their number."""
     bucket, prefix = split_uri(export)
     return delete_former(s3, bucket, f"{prefix}/")

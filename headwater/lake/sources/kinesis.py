@@ -1,7 +1,7 @@
 """A Kinesis stream read through its API, shards side by side.
 
-A shard is read to its end before the shards that it was split or merged into, so that the changes of one key keep the
-order of the stream across a reshard. The caller keeps the cursor, in the commit.
+A shard is read to its end before its children, the shards of a split or a merge. So the changes of one key keep their
+order across a reshard. The caller keeps the cursor, in the commit.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ ShardCursor = Mapping[str, int]
 """The sequence number of the last record read of each ``stream/shard``, or ``READ_TO_END`` or ``NOTHING_READ``."""
 
 READ_TO_END = -1
-"""For a closed shard: it will hold no more records."""
+"""The cursor of a closed shard that will have no more records."""
 NOTHING_READ = 0
-"""For a shard that has held no record yet."""
+"""The cursor of a shard before its first record."""
 SHARDS_AT_ONCE = 16
 """How many shards the driver of a job reads side by side, of all tables together."""
 _DRIVER_RECORDS = 1_000
-"""The most records of a call of the driver: the more it reads at once, the more it may have to give up."""
+"""The most records of a call of the driver. If a batch is too large for it, the driver has read them in vain."""
 _PARENTS = ("ParentShardId", "AdjacentParentShardId")
-"""What a description of a shard calls those that it was split or merged from."""
+"""The fields of a shard's description that name its parents."""
 _ATTEMPTS = 10
-"""A shard gives 2 MB a second. An answer may have 10 MB, so that the next call has to wait for 5 s."""
+"""A shard gives 2 MB a second, and an answer may have 10 MB. So the next call may have to wait for 5 s."""
 
 
 _NEXT_STEP = (
-    "Raise the epoch (glue.epoch in the environment's file, then deploy): the job then reads what the stream still "
-    "has, from its oldest record. Then load a new export (headwater backfill), which mends the rest."
+    "Raise the epoch (glue.epoch in the environment's file, then deploy): the job then reads the stream from its "
+    "oldest record. Then load a new export (headwater backfill), which brings back the changes that are lost."
 )
 
 
 class ShardGone(RuntimeError):
-    """The stream no longer has a shard, or a position in it, that was not read to its end; going on would lose
-    changes."""
+    """The stream has lost a shard, or a part of one, before the job had read it.
+
+    If the job went on, changes would be lost.
+    """
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Record:
     """One record."""
 
     data: bytes
-    """What the producer put."""
+    """The data that the producer put."""
     sequence: str
     """Its sequence number, in decimal digits."""
     shard: str
@@ -56,7 +58,7 @@ class Record:
 
 
 class Place(NamedTuple):
-    """Where Kinesis answers."""
+    """The address of Kinesis."""
 
     endpoint: str
     """The URL of its API."""
@@ -69,7 +71,7 @@ class ShardRange:
     """A shard's records after a position, which an executor reads by ``records_of``."""
 
     place: Place
-    """Where Kinesis answers."""
+    """The address of Kinesis."""
     stream: str
     """The stream's name."""
     shard: str
@@ -79,15 +81,15 @@ class ShardRange:
 
     @property
     def source(self) -> str:
-        """What the cursor calls the shard."""
+        """The shard's name in the cursor."""
         return f"{self.stream}/{self.shard}"
 
 
 def client(place: Place | None = None) -> Any:
-    """Return a boto3 client of Kinesis which waits when a shard is read faster than it gives.
+    """Return a boto3 client of Kinesis that waits if it reads a shard faster than Kinesis allows.
 
     Args:
-        place: Where Kinesis answers; by default what the environment says.
+        place: The address of Kinesis; by default the environment decides.
     """
     config = Config(retries={"mode": "standard", "total_max_attempts": _ATTEMPTS}, max_pool_connections=SHARDS_AT_ONCE)
     if place is None:
@@ -96,7 +98,7 @@ def client(place: Place | None = None) -> Any:
 
 
 def list_shards(kinesis: Any, stream: str) -> Iterator[dict[str, Any]]:
-    """The shards of a stream of that name, as boto3's client describes them."""
+    """The shards of the stream with that name, as boto3's client describes them."""
     request: dict[str, Any] = {"StreamName": stream}
     while True:
         answer = kinesis.list_shards(**request)
@@ -107,13 +109,13 @@ def list_shards(kinesis: Any, stream: str) -> Iterator[dict[str, Any]]:
 
 
 def is_incomplete(shards: Iterable[Mapping[str, Any]], ended: Collection[str]) -> bool:
-    """Whether a listing lacks the children of a shard among those that have ended, as one during a reshard may."""
+    """Whether a listing lacks the children of a shard that has ended. That happens during a reshard."""
     parents = {shard.get(name) for shard in shards for name in _PARENTS}
     return not parents.issuperset(ended)
 
 
 class ShardReader:
-    """One shard, read on from a position, at first from its oldest record."""
+    """One shard, which is read from a position, or from its oldest record."""
 
     def __init__(self, kinesis: Any, stream: str, shard: str, after: int) -> None:
         self.after = after
@@ -121,15 +123,17 @@ class ShardReader:
         self.is_closed = False
         """Whether the shard was split or merged, and is read to its end."""
         self.is_behind = True
-        """Whether more records wait, as far as is known."""
+        """Whether more records wait, by the last answer of Kinesis."""
         self._kinesis = kinesis
         self._stream = stream
         self._shard = shard
         self._iterator: str | None = None
 
     def poll(self, most_records: int) -> list[Record]:
-        """Read up to so many records: by one call, which may give none although more wait. Raises ShardGone if the
-        position is not this stream's."""
+        """Read up to ``most_records`` records by one call. It may give none although more wait.
+
+        Raises ShardGone if the position is not of this stream.
+        """
         answered = self.ask(most_records)
         records = [Record(record["Data"], record["SequenceNumber"], self._shard) for record in answered]
         if records:
@@ -161,14 +165,16 @@ class ShardReader:
             return str(self._kinesis.get_shard_iterator(**request)["ShardIterator"])
         except self._kinesis.exceptions.InvalidArgumentException as error:
             raise ShardGone(
-                f"{self._stream}/{self._shard}: found {error}, expected the position {self.after} to be this stream's: "
-                f"it was made anew under the same name. {_NEXT_STEP}"
+                f"{self._stream}/{self._shard}: found {error}, expected the position {self.after} to be this stream's. "
+                f"The stream was deleted and created again under the same name, so changes are lost. {_NEXT_STEP}"
             ) from None
 
 
 class KinesisStream:
-    """The open end of a stream, from the oldest record on that it has. ``pool`` reads shards side by side; without one
-    they are read in turn."""
+    """The records of a stream from a cursor on, or from its oldest record.
+
+    ``pool`` reads shards side by side; without it, they are read one after the other.
+    """
 
     def __init__(self, kinesis: Any, arn: str, pool: Executor | None = None) -> None:
         self._kinesis = kinesis
@@ -178,7 +184,7 @@ class KinesisStream:
         self._readers: dict[str, ShardReader] = {}
 
     def read(self, cursor: ShardCursor, most_bytes: int) -> tuple[list[Record], dict[str, int]]:
-        """Read what waits after the cursor, in every shard whose parents are read to their end.
+        """Read the records after the cursor, in every shard whose parents are read to their end.
 
         Reading stops at the stream's end, or as soon as there are more than ``most_bytes``. Returns the records, and
         the cursor after them, without the shards that the stream no longer has. Raises ShardGone if such a shard was
@@ -199,7 +205,7 @@ class KinesisStream:
                 if not reader.is_behind:
                     at_end.add(name)
                 if total > most_bytes:
-                    # Other shards may still be read: what their readers get is given up with them.
+                    # Other shards may still be read in the pool. Drop their readers, and their records with them.
                     self._readers = {}
                     break
         return records, reached
@@ -209,7 +215,7 @@ class KinesisStream:
         return map(poll, readers) if self._pool is None or len(readers) == 1 else self._pool.map(poll, readers)
 
     def ranges(self, cursor: ShardCursor) -> tuple[list[ShardRange], dict[str, int]]:
-        """Return what executors can read side by side: a range of each shard whose parents are read to their end.
+        """Return ranges that executors can read side by side: one of each shard whose parents are read to their end.
 
         Also returns the cursor without the shards that the stream no longer has. Raises ShardGone as ``read`` does.
         """
@@ -233,7 +239,7 @@ class KinesisStream:
 
     def _known(self, cursor: ShardCursor) -> dict[str, int]:
         """The part of a cursor whose shards the stream still has. Raises ShardGone."""
-        # An end that was read without a record made no commit.
+        # A shard's end without a further record made no commit, so only its reader knows it.
         ends = {
             self._source(name): READ_TO_END
             for name, reader in self._readers.items()
@@ -245,8 +251,8 @@ class KinesisStream:
             last = reached[source]
             if source.startswith(self._source("")) and last != READ_TO_END:
                 raise ShardGone(
-                    f"{source}: the stream no longer has this shard, and what it held after "
-                    f"{last or 'its beginning'} was not read: the stream's retention has ended. {_NEXT_STEP}"
+                    f"{source}: the stream no longer has this shard, and its records after "
+                    f"{last or 'its beginning'} were not read: the stream's retention has ended. {_NEXT_STEP}"
                 )
         return {source: last for source, last in reached.items() if source in known}
 
@@ -254,7 +260,7 @@ class KinesisStream:
         return f"{self._name}/{shard}"
 
     def _due(self, reached: ShardCursor) -> list[str]:
-        """The shards to read, whose parents are read to their end, or older than the stream's retention."""
+        """The shards to read next: their parents are read to their end, or are gone from the stream."""
         shards = self._listed(reached)
 
         def is_open(name: str | None) -> bool:
@@ -268,7 +274,7 @@ class KinesisStream:
         ]
 
     def _reader(self, shard: str, reached: ShardCursor) -> ShardReader:
-        """The reader of a shard that stands at the cursor: the former one, unless what it read was not committed."""
+        """The reader of a shard at the cursor: the former one, or a new one if its last records were not committed."""
         after = reached.get(self._source(shard), NOTHING_READ)
         reader = self._readers.get(shard)
         if reader is None or reader.after != after:

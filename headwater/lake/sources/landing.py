@@ -1,8 +1,8 @@
-"""Landing objects: what the S3 sink wrote, read in the order of offsets.
+"""Landing objects (staged files): the S3 sink wrote them, and the writer reads them in the order of offsets.
 
-``<prefix>/<topic>/<partition>/<first offset, 20 digits>.jsonl.gz``, with the offset after the object's last one in its
-metadata as ``next-offset``. Every offset of a partition is in exactly one object: a gap between two of them is an
-error. What was read long ago expires, the oldest first, so that the rest begins with an object and has no gap.
+Their keys are ``<prefix>/<topic>/<partition>/<first offset, 20 digits>.jsonl.gz``. Their metadata has the offset after
+the last one as ``next-offset``. Every offset of a partition is in exactly one object: a gap between two objects is an
+error. Objects that were read long ago expire, the oldest first, so the others have no gap.
 """
 
 from __future__ import annotations
@@ -28,19 +28,25 @@ _HEADS_AT_ONCE = 16
 
 
 class LandingGap(RuntimeError):
-    """Offsets are missing between two landing objects; going on would lose changes."""
+    """Offsets are missing between two landing objects. If the writer went on, changes would be lost."""
 
 
 @dataclass(frozen=True)
 class LandingObject:
-    """One object: offsets ``first`` (included) to ``next`` (excluded) of ``source``, a ``topic/partition``."""
+    """A landing object."""
 
     bucket: str
+    """Its bucket."""
     key: str
+    """Its key."""
     source: str
+    """``topic/partition``."""
     first: int
+    """The first offset that it has."""
     next: int
+    """The offset after the last one that it has."""
     size: int
+    """Its bytes, compressed."""
 
     @property
     def uri(self) -> str:
@@ -50,16 +56,20 @@ class LandingObject:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What has landed after a cursor: how many objects, of how many bytes, with how many records; when the oldest
-    landed, and None where nothing waits; the first partition that lacks offsets right after the cursor, or ""; and the
-    cursor after all of it."""
+    """The landing objects after a cursor, in numbers."""
 
     objects: int
+    """The number of objects."""
     size: int
+    """Their bytes, compressed."""
     records: int
+    """The number of their records."""
     since: dt.datetime | None
+    """When the oldest one landed; None without objects."""
     gap: str
+    """The first ``topic/partition`` that lacks offsets right after the cursor; "" if none does."""
     ends: OffsetCursor
+    """The cursor after all of them."""
 
 
 class Landing:
@@ -72,8 +82,10 @@ class Landing:
         self._prefix = key_below(prefix, f"{topic}/")
 
     def after(self, cursor: Mapping[str, int], most_bytes: int) -> list[LandingObject]:
-        """The objects after the cursor: in each partition, until ``most_bytes`` (compressed) are reached, and at least
-        one if there is any. Raises LandingGap."""
+        """The objects after the cursor: in each partition until ``most_bytes`` (compressed), and at least one if any.
+
+        Raises LandingGap.
+        """
         listed = self._only_partition(cursor, most_bytes)
         if listed is None:
             listed = [
@@ -81,6 +93,7 @@ class Landing:
             ]
         if not listed:
             return []
+        # Only an object's metadata has its end. With the ends, check that each object begins where the last one ended.
         with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
             ends = list(pool.map(self._end, (key for _, key, _ in listed)))
         objects = []
@@ -90,16 +103,18 @@ class Landing:
             if first != expected.get(source, first):
                 raise LandingGap(
                     f"{object_uri(self._bucket, key)}: found {first} as first offset, expected {expected[source]}: "
-                    f"landing objects of {source} are missing. Restore them; where they are gone for good, "
-                    "docs/runbooks/writer.md says how to go on without them."
+                    f"landing objects of {source} are missing. The table waits, so that no change is lost. Restore "
+                    "them; if they are gone for good, docs/runbooks/writer.md says how to go on without them."
                 )
             expected[source] = end
             objects.append(LandingObject(self._bucket, key, source, first, end, size))
         return objects
 
     def waiting(self, cursor: Mapping[str, int]) -> Waiting:
-        """What has landed after the cursor, by the objects' names and one request for each partition's last object.
-        Raises LandingGap where that one is not the sink's."""
+        """Count the objects after the cursor, by their names and one request for each partition's last object.
+
+        Raises LandingGap if the sink did not write that one.
+        """
         objects = size = records = 0
         since, gap = None, ""
         ends = dict(cursor)
@@ -131,13 +146,15 @@ class Landing:
         return [(self._bucket, entry["Key"], entry["Size"]) for entry in landed if _is_of_sink(entry["Key"])]
 
     def body(self, landed: LandingObject) -> bytes:
-        """What is in an object: its lines, compressed."""
+        """The content of an object: its lines, compressed."""
         return bytes(self._s3.get_object(Bucket=landed.bucket, Key=landed.key)["Body"].read())
 
     def expire(self, cursor: Mapping[str, int], before: dt.datetime) -> int:
-        """Delete the objects that landed before that moment and lie before the cursor, but for each partition's newest,
-        from which the sink takes its position. Returns their number. Raises ClientError, and then may have deleted
-        some."""
+        """Delete the objects from before that moment that lie before the cursor. Returns their number.
+
+        Each partition's newest object stays, because the sink takes its position from it. Raises ClientError, and then
+        may have deleted some.
+        """
         deleted = 0
         for partition in self._partitions():
             read = cursor.get(f"{self._topic}/{partition}", 0)
@@ -147,8 +164,10 @@ class Landing:
         return deleted
 
     def _expired(self, folder: str, read: int, before: dt.datetime) -> Iterator[str]:
-        """The keys of the objects below a partition's folder that landed before that moment and are read: the next one
-        begins before or at the offset to read next."""
+        """The keys of a partition's objects that landed before that moment and are read.
+
+        An object is read if the object after it begins at or before ``read``, the next offset to read.
+        """
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder)
         entries = (entry for page in pages for entry in _landed(page))
         for entry, following in itertools.pairwise(entries):
@@ -166,8 +185,9 @@ class Landing:
         return sorted((name for name in names if name.isdigit()), key=int)
 
     def _only_partition(self, cursor: Mapping[str, int], most_bytes: int) -> list[_Listed] | None:
-        """What ``_listed`` gives of all partitions, by one request, where the cursor knows partition 0 alone, which is
-        listed before all others, and no other one has come. None elsewhere, or where one request does not list it all.
+        """List a topic with one partition by one request. None if there are more partitions, or too many objects.
+
+        It needs a cursor of partition 0 alone. S3 lists that one first, so other partitions would show up behind it.
         """
         if [source for source in cursor if source.startswith(f"{self._topic}/")] != [f"{self._topic}/0"]:
             return None
@@ -183,8 +203,10 @@ class Landing:
         return self._until(partition, self._entries(partition, cursor), most_bytes)
 
     def _entries(self, partition: str, cursor: Mapping[str, int]) -> Iterator[Mapping[str, Any]]:
-        """The partition's objects after the cursor, as S3 lists them. The listing starts there, so its cost does not
-        grow with the history."""
+        """The partition's objects after the cursor, as S3 lists them.
+
+        The listing starts at the cursor, so its cost does not grow with the objects before it.
+        """
         start = self._last_read(partition, cursor)
         pages = self._s3.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=f"{self._prefix}{partition}/", StartAfter=start
@@ -192,7 +214,7 @@ class Landing:
         return (entry for page in pages for entry in _landed(page))
 
     def _last_read(self, partition: str, cursor: Mapping[str, int]) -> str:
-        """The key after which the partition's objects are to be read."""
+        """The key after which the listing of the partition's objects starts."""
         folder = f"{self._prefix}{partition}/"
         last_read = cursor.get(f"{self._topic}/{partition}", 0) - 1
         return f"{folder}{last_read:020d}{_SUFFIX}" if last_read >= 0 else folder
@@ -207,11 +229,13 @@ class Landing:
 
     def _end(self, key: str) -> int:
         metadata = self._s3.head_object(Bucket=self._bucket, Key=key)["Metadata"]
-        if not metadata.get("next-offset", "").isdigit():
+        end = metadata.get("next-offset") or None
+        if end is None or not end.isdigit():
             raise LandingGap(
-                f"{object_uri(self._bucket, key)}: no next-offset in its metadata: not written by the S3 sink"
+                f"{object_uri(self._bucket, key)}: metadata: next-offset: found {end!r}, expected an offset: the S3 "
+                "sink did not write this object. Move it away if it is a stray one; else restore the sink's version."
             )
-        return int(metadata["next-offset"])
+        return int(end)
 
 
 def _landed(page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -220,7 +244,7 @@ def _landed(page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _is_of_sink(key: str) -> bool:
-    """Whether an object lies in the folder of a partition, and is called by an offset."""
+    """Whether an object is in the folder of a partition, and its name is an offset."""
     *_, partition, name = key.split("/")
     return partition.isdigit() and name[: -len(_SUFFIX)].isdigit()
 

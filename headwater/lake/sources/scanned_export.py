@@ -1,9 +1,9 @@
-"""An operator's own export of a DynamoDB table, as ``ExportTableToPointInTime`` writes it, from what a Scan finds.
+"""An operator's own export of a DynamoDB table by a Scan, in the format of ``ExportTableToPointInTime``.
 
-The table is read while it changes, so what is written to it meanwhile may be in the export or not. The export's time is
-a moment before the reading, by DynamoDB's clock: all that came later is in the stream. ``readUntil`` in its summary,
-which AWS's exports do not have, is a moment behind the reading: from then on the items were as they are in the export,
-but for what the stream tells.
+The table changes while it is read, so concurrent changes may be in the export or not. The export's time is a moment
+before the reading, by DynamoDB's clock: the stream has all later changes. Its summary also has ``readUntil``, a moment
+after the reading, which AWS's exports do not have. Items that the stream does not change are since then as in the
+export.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from headwater.lake.sources.data_files import md5_of
 Item = Mapping[str, Mapping[str, Any]]
 """An item as boto3's DynamoDB client gives it: attribute → {type: value}, binary values as bytes."""
 ItemsRead = Callable[[int, float], None]
-"""Is called with how many items more are read, and the read units that they took, before more are."""
+"""Called after each page with the number of its items, and with the read units that they took."""
 Clean = Callable[[Item], Item]
-"""Takes out of an item what may not be stored."""
+"""Removes values that may not be stored from an item."""
 
 _FILE_BYTES = 256 * 1024 * 1024
 _MOST_FILES = 1_000
@@ -49,9 +49,16 @@ def export_table(
     clean: Clean = lambda item: item,
     files: int = 0,
 ) -> str:
-    """Export a table with boto3's clients below ``target`` (``s3://bucket/prefix``), by strongly consistent reads, and
-    return the export's address. There is a data file per 256 MiB of the table, or there are ``files``; with few items
-    some are empty, as in AWS."""
+    """Export a table by strongly consistent reads, and return the export's address.
+
+    - ``dynamodb``, ``s3``: boto3's clients.
+    - ``table``: the table's name.
+    - ``target``: the export is written below it (``s3://bucket/prefix``).
+    - ``report``: called after each page.
+    - ``clean``: removes values that may not be stored from each item.
+    - ``files``: the number of data files; by default one per 256 MiB of the table. With few items some are empty, as in
+      AWS.
+    """
     described = _begun(dynamodb, table)
     parts = files or min(described["bytes"] // _FILE_BYTES + 1, _MOST_FILES)
     scans = [map(clean, _scan(dynamodb, table, part, parts, report)) for part in range(parts)]
@@ -67,7 +74,7 @@ def export_rows(
     report: ItemsRead = lambda items, units: None,
     clean: Clean = lambda item: item,
 ) -> str:
-    """Export the items of a table that meet a condition of PartiQL, as ``export_table`` does."""
+    """Export the items of a table that meet the PartiQL condition ``where``, as ``export_table`` does."""
     described = _begun(dynamodb, table)
     selected = _selected(dynamodb, f'SELECT * FROM "{table}" WHERE {where}', report)
     read = [map(clean, selected)]
@@ -82,9 +89,13 @@ def write_export(
     target: str,
     read_until: Callable[[], dt.datetime] | None = None,
 ) -> str:
-    """Write the items of each data file as an export of the state at ``time`` (UTC) below ``target``
-    (``s3://bucket/prefix``), and return the export's address. Where the table changes while it is read, ``read_until``
-    tells, when all items are read, until when they were."""
+    """Write items as an export of the state at ``time`` (UTC), and return the export's address.
+
+    - ``table_arn``: the ARN of the exported table.
+    - ``files``: the items of each data file.
+    - ``target``: the export is written below it (``s3://bucket/prefix``).
+    - ``read_until``: for a table that changes while it is read. Called after the reading, it gives a moment after it.
+    """
     bucket, prefix = split_uri(target)
     export_id = f"{int(time.timestamp() * 1000):014d}-{secrets.token_hex(4)}"
     folder = key_below(prefix, f"AWSDynamoDB/{export_id}")
@@ -132,21 +143,23 @@ def delete_export(s3: Any, uri: str) -> None:
 
 
 def _begun(dynamodb: Any, table: str) -> dict[str, Any]:
-    """As ``_described``, a second after the call: answers tell whole seconds, and a job that streams by now refuses an
-    export of before it did."""
+    """Describe a table a second from now.
+
+    The time in DynamoDB's answers has whole seconds, and the job refuses an export from before its streaming began.
+    """
     time.sleep(1)
     return _described(dynamodb, table)
 
 
 def _described(dynamodb: Any, table: str) -> dict[str, Any]:
-    """A table's ARN, its size in bytes (DynamoDB tells it every six hours), and the time by DynamoDB's clock."""
+    """A table's ARN, its size in bytes (DynamoDB updates it every six hours), and the time by DynamoDB's clock."""
     answer = dynamodb.describe_table(TableName=table)
     time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
     return {"arn": answer["Table"]["TableArn"], "bytes": answer["Table"].get("TableSizeBytes", 0), "time": time}
 
 
 def _read_until(dynamodb: Any, table: str) -> dt.datetime:
-    """A moment behind all that was read up to now, by DynamoDB's clock, which tells whole seconds."""
+    """A moment after all reads up to now, by DynamoDB's clock, which has whole seconds."""
     time: dt.datetime = _described(dynamodb, table)["time"]
     return time + dt.timedelta(seconds=1)
 

@@ -26,11 +26,13 @@ class RangeEnd(NamedTuple):
 
 
 class ReadRanges:
-    """The records of ranges as an RDD. One task reads one range, to the record that exceeds ``most_bytes`` or to the
-    shard's end, by calls of ``most_records``.
+    """The records of ranges as an RDD. One task reads one range.
 
-    A task that Spark repeats ends at the same record, or where the shard's end was reached, there or later. The next
-    batch reads the records after the first end again.
+    It ends at the shard's end, or with the record by which it exceeds ``most_bytes``. A task that Spark repeats ends at
+    the same record, or later if the shard had ended before. The next batch then reads the records after the first end
+    again.
+
+    - ``most_records``: the most records of one call to Kinesis.
     """
 
     def __init__(
@@ -46,14 +48,14 @@ class ReadRanges:
                 for record in reader.poll(most_records):
                     size += len(record.data)
                     yield record
-                    # Not at the call's end: where that is, Kinesis decides anew each time.
+                    # Stop at a record, not at the end of a call: a repeated call may end at another record.
                     if size > most_bytes:
                         ends.add({part.source: RangeEnd(int(record.sequence), False, True, size)})
                         return
             ends.add({part.source: RangeEnd(reader.after, reader.is_closed, False, size)})
 
         self.records: RDD[Record] = spread(spark, ranges, len(ranges)).flatMap(read)
-        """The records, of each shard in their order."""
+        """The records; each shard's records are in order."""
 
     @property
     def cursor(self) -> dict[str, int]:

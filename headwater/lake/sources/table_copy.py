@@ -1,7 +1,7 @@
-"""A copy of a PostgreSQL table in S3, as ``headwater backfill`` makes it: its rows as of one place in the log.
+"""A copy of a PostgreSQL table in S3, as ``headwater backfill`` makes it: its rows at one position of the log.
 
-``<folder>/<id>/`` holds ``copy.json``, which is written last, and data files: gzip of lines, each the image of a row as
-Debezium's events have it.
+``<folder>/<id>/`` has ``copy.json``, which is written last, and data files. These are lines in gzip: each is the image
+of a row as in Debezium's events.
 """
 
 from __future__ import annotations
@@ -25,17 +25,22 @@ _MANIFEST = "copy.json"
 
 @dataclass(frozen=True)
 class TableCopy:
-    """A copy: ``source`` is the table as contracts name it, ``lsn`` the place in the log whose state its rows are,
-    ``epoch`` that of the log, ``read_at`` the source's time in microseconds since 1970. ``is_unique`` where the source
-    lets no two rows have the contract's key."""
+    """A copy of a table."""
 
     uri: str
+    """The address of its folder."""
     source: str
+    """The table's name, as contracts write it: ``schema.table``."""
     epoch: int
+    """The epoch of the log."""
     lsn: int
+    """The position in the log (an LSN) whose state the rows are."""
     read_at: int
+    """The source's time of the reading, in microseconds since 1970."""
     is_unique: bool
+    """Whether the source allows no two rows with the same key of the contract."""
     files: Sequence[DataFile]
+    """Its data files."""
 
     @property
     def id(self) -> str:
@@ -44,17 +49,17 @@ class TableCopy:
 
     @property
     def rows(self) -> int:
-        """How many rows all files hold."""
+        """The number of rows in all files."""
         return sum(file.items for file in self.files)
 
     @property
     def floor(self) -> str:
-        """What is older than the copy, and not in it, is no more."""
+        """The truncate marker of the copy: it deletes older rows that the copy does not have."""
         return floor_below(order(self.epoch, self.lsn, self.lsn, snapshot=True))
 
     @property
     def place(self) -> str:
-        """The order of a change at the copy's place in the log."""
+        """The order of a change at the copy's position in the log."""
         return order(self.epoch, self.lsn, self.lsn, snapshot=False)
 
     @property
@@ -63,7 +68,7 @@ class TableCopy:
         return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=self.read_at)
 
     def around(self) -> tuple[str, str]:
-        """What stands before and behind a row's image in the event of a snapshot."""
+        """The texts before and after a row's image that make it the event of a snapshot."""
         schema, _, table = self.source.partition(".")
         source = {
             "schema": schema,
@@ -77,17 +82,19 @@ class TableCopy:
 
     @staticmethod
     def open(s3: Any, uri: str) -> TableCopy:
-        """Read the manifest of the copy at ``uri``, and check that its files exist; ``data_files.defect`` checks their
-        content. Raises UserError."""
+        """Read the manifest of the copy at ``uri``, and check that its files exist. Raises UserError.
+
+        ``data_files.defect`` checks the files' content.
+        """
         bucket, folder = split_uri(uri)
         where = object_uri(bucket, f"{folder}/{_MANIFEST}")
         text = data_files.read_text(s3, bucket, f"{folder}/{_MANIFEST}")
         sizes = data_files.sizes(s3, bucket, f"{folder}/")
         try:
-            noted = json.loads(text)
-            listed = [(f"{folder}/{file['name']}", file["rows"], file["md5"]) for file in noted.pop("files")]
+            document = json.loads(text)
+            listed = [(f"{folder}/{file['name']}", file["rows"], file["md5"]) for file in document.pop("files")]
             files = [DataFile(bucket, key, rows, md5, sizes.get(key, -1)) for key, rows, md5 in listed]
-            copy = TableCopy(object_uri(bucket, folder), **noted, files=files)
+            copy = TableCopy(object_uri(bucket, folder), **document, files=files)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
                 f"{where}: found {error!r}, expected the manifest of a copy of headwater backfill"
@@ -99,7 +106,7 @@ class TableCopy:
 
 
 def put_file(s3: Any, uri: str, name: str, body: IO[bytes], rows: int) -> DataFile:
-    """Store a data file of a copy at ``uri``, out of a local file."""
+    """Store a local file as a data file of the copy at ``uri``."""
     bucket, folder = split_uri(uri)
     md5 = data_files.md5_of(body)
     size = body.tell()
@@ -110,8 +117,8 @@ def put_file(s3: Any, uri: str, name: str, body: IO[bytes], rows: int) -> DataFi
 
 
 def complete(s3: Any, copy: TableCopy) -> None:
-    """Store the manifest of a copy: from now on it is complete."""
-    noted = {
+    """Store the manifest of a copy, which makes it complete."""
+    document = {
         "source": copy.source,
         "epoch": copy.epoch,
         "lsn": copy.lsn,
@@ -120,7 +127,7 @@ def complete(s3: Any, copy: TableCopy) -> None:
         "files": [{"name": file.name, "rows": file.items, "md5": file.md5} for file in copy.files],
     }
     bucket, folder = split_uri(copy.uri)
-    s3.put_object(Bucket=bucket, Key=f"{folder}/{_MANIFEST}", Body=json.dumps(noted).encode())
+    s3.put_object(Bucket=bucket, Key=f"{folder}/{_MANIFEST}", Body=json.dumps(document).encode())
 
 
 def copies_in(s3: Any, folder: str) -> list[str]:
@@ -131,7 +138,7 @@ def copies_in(s3: Any, folder: str) -> list[str]:
 
 
 def delete(s3: Any, uri: str) -> None:
-    """Delete the objects of a copy, complete or not, with what a versioned bucket would keep of them."""
+    """Delete the objects of a copy, complete or not, with all their versions."""
     bucket, folder = split_uri(uri)
     delete_below(s3, bucket, f"{folder}/")
     delete_former(s3, bucket, f"{folder}/")

@@ -9,7 +9,7 @@ _PARTITIONS_PER_CALL = 100  # the limit of BatchCreatePartition
 
 
 class Catalog:
-    """One Glue database. Raises what boto3 raises; a partition that exists already is no error."""
+    """One Glue database. Raises the exceptions of boto3; a partition that exists already is no error."""
 
     def __init__(self, glue: Any, database: str) -> None:
         self._glue = glue
@@ -17,8 +17,10 @@ class Catalog:
         self._known: dict[str, set[str]] = {}
 
     def register(self, table: str, paths: list[str], *, again: bool = False) -> int:
-        """Register the partitions of these paths (``column=value``, relative to the table), and return how many they
-        are: those that this process has not registered before, or ``again`` all."""
+        """Register partitions that this process has not registered yet, or all if ``again``. Returns their number.
+
+        ``paths`` are relative to the table: ``column=value``.
+        """
         known = self._known.setdefault(table, set())
         fresh = sorted(path for path in set(paths) - (set() if again else known) if path)
         if not fresh:

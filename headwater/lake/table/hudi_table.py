@@ -1,4 +1,4 @@
-"""A Hudi table: how Headwater writes it, and what it keeps in the commits."""
+"""A Hudi table: Headwater's way to write it, and the progress in its commits."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from headwater.lake.decoding.late_changes import kept_by_floor
 
 _SECOND = 1.0
 _CLOCK_SECONDS = 30.0
-"""By how much the clock of S3 may be behind the writer's, and the writer's behind that of the writer before."""
+"""S3's clock may be this far behind the writer's, and the writer's clock behind the former writer's."""
 _FEW_BYTES = 32 * 1024 * 1024
-"""How many bytes of rows the driver takes to write them itself, for each of its tables at once."""
+"""The driver writes up to this many bytes of rows itself. Each of its tables may take so many at the same time."""
 _FEW_MEGABYTES = 64
-"""How many megabytes of base and log files the driver compacts itself, likewise."""
+"""The driver compacts up to this many megabytes of base and log files itself, likewise."""
 _ORDERING_IN_015 = "hoodie.table.precombine.field"
 
 # Reasons and measurements: docs/decisions/hudi-settings.md.
 _READ_OPTIONS = {
-    # A buffer of this size is made for each log file, however small; Hudi's is 16 MB.
+    # Hudi makes a buffer of this size for each log file, however small. Its default is 16 MB.
     "hoodie.memory.dfs.buffer.max.size": str(1024 * 1024),
-    # Log files of table version 6 have no positions. Asked for them, Spark's reader makes each record anew, with an
-    # empty column.
+    # Log files of table version 6 have no positions. With this option, Spark's reader would still copy each record to
+    # add an empty column.
     "hoodie.merge.use.record.positions": "false",
 }
 _OPTIONS = {
@@ -50,7 +50,7 @@ _OPTIONS = {
     "hoodie.payload.event.time.field": "_order",
     "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
     "hoodie.combine.before.upsert": "false",
-    # Athena reads what Hudi 0.15 reads.
+    # Athena has Hudi 0.15, which reads tables up to this version.
     "hoodie.write.table.version": "6",
     "hoodie.write.auto.upgrade": "false",
     "hoodie.index.type": "BUCKET",
@@ -59,7 +59,7 @@ _OPTIONS = {
     "hoodie.metadata.enable": "false",
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
-    # ``SmallUpserts`` makes no markers. What is rolled back is found by what the commit said it would write.
+    # ``SmallUpserts`` makes no markers. A rollback finds the files by the commit's plan.
     "hoodie.rollback.using.markers": "false",
     "hoodie.compact.inline": "true",
     "hoodie.compact.inline.max.delta.commits": "20",
@@ -71,7 +71,7 @@ _OPTIONS = {
     "hoodie.keep.min.commits": "40",
     "hoodie.keep.max.commits": "60",
     "hoodie.parquet.compression.codec": "zstd",
-    # A bucket index needs no Bloom filters, but bulk_insert always writes them: they are made as small as possible.
+    # A bucket index needs no Bloom filters, but bulk_insert always writes them: keep them as small as possible.
     "hoodie.parquet.bloom.filter.enabled": "false",
     "hoodie.index.bloom.num_entries": "1",
     "hoodie.index.bloom.fpp": "0.1",
@@ -81,7 +81,7 @@ _OPTIONS = {
     **_READ_OPTIONS,
 }
 
-# What Hudi's Spark writer makes of these options when it creates a table.
+# The table properties that Hudi's Spark writer makes of these options when it creates a table.
 _TABLE_PROPERTIES = {
     "hoodie.table.type": "MERGE_ON_READ",
     "hoodie.table.version": "6",
@@ -115,11 +115,14 @@ _COMPACT_ALL = {
 
 @dataclass(frozen=True)
 class Commit:
-    """A completed commit: its instant and the partitions (``column=value``, "" where there are none) it wrote to."""
+    """A completed commit."""
 
     instant: str
+    """Its instant on Hudi's timeline."""
     partitions: list[str]
+    """The partitions that it wrote to (``column=value``; "" for a table without partitions)."""
     progress: Progress
+    """The progress that it carries."""
 
 
 class ClockBehind(RuntimeError):
@@ -127,12 +130,14 @@ class ClockBehind(RuntimeError):
 
 
 class ClockAhead(RuntimeError):
-    """The clock was ahead of S3's when a compaction began: Hudi would leave out what was committed behind it."""
+    """The clock was ahead of S3's when a compaction began: Hudi would ignore the commits that came after it."""
 
 
 class ProgressMissing(RuntimeError):
-    """A table has commits but no cursor, or has lost its properties: going on would read everything again or skip
-    something."""
+    """A table has commits but no cursor, or has lost its properties.
+
+    If the writer went on, it would read everything again, or skip changes.
+    """
 
 
 class HudiTable:
@@ -150,8 +155,10 @@ class HudiTable:
         self._small_upserts: Any = None
 
     def last_commit(self) -> Commit | None:
-        """The newest completed commit that carries progress, or None for a new table. Raises ProgressMissing and
-        ClockAhead."""
+        """The newest completed commit that carries progress; None for a new table.
+
+        Raises ProgressMissing and ClockAhead.
+        """
         self._has_commit = None
         client = self._meta_client()
         if client is None:
@@ -186,24 +193,31 @@ class HudiTable:
             raise ValueError(f"{self.contract.table}: {error}") from error
 
     def completed(self) -> Callable[[str], bool]:
-        """Tells of an instant whether its commit or compaction is complete now; those before the timeline are."""
+        """A function that says whether the commit or compaction of an instant is complete now.
+
+        Instants from before the active timeline are complete.
+        """
         client = self._meta_client()
         if client is None:
             return lambda instant: False
         active = client.getActiveTimeline()
-        # One that is open may be older than all that are complete, where those before it are archived.
+        # An open instant may be older than all complete ones of the active timeline, if older ones are archived.
         is_open = {instant.requestedTime() for instant in elements(active.filterInflightsAndRequested().getInstants())}
         done = active.getCommitsTimeline().filterCompletedInstants()
         return lambda instant: instant not in is_open and bool(done.containsOrBeforeTimelineStarts(instant))
 
     def evolve(self, progress: Progress) -> None:
-        """Make ready for a contract that has changed since the table was written: what the table has and the contract
-        has not is written as null, and a decimal keeps the wider of both types. ``progress`` is the last commit's.
+        """Prepare the table for a contract that has changed since the table's last commit.
 
-        Before the first row of a wider type, or with another column, the log files are compacted, because of
-        rows in them Hudi 0.15 does not read narrow ones as wide ones, and hudi-rs fails on a key that lacks the column
-        twice. Raises ValueError where a type has changed otherwise; nothing is
-        written then."""
+        ``progress`` is the progress of that commit.
+
+        Columns that the contract no longer has are written as null. A decimal keeps the wider of both types. Raises
+        ValueError if a type has changed in another way; nothing is written then.
+
+        If a column is new or has a wider type, all log files are compacted first. For log files with rows of the former
+        type, Hudi 0.15 does not read narrow values as wide ones. And hudi-rs fails on a key with two rows that lack the
+        new column.
+        """
         schema = self._stored_type()
         stored = {field.name: field.dataType for field in schema}
         self._columns = []
@@ -239,8 +253,10 @@ class HudiTable:
             self._options |= _WIDER_TYPES
 
     def _stored_type(self) -> StructType:
-        """The columns of the table's rows, without Hudi's, by the last commit's schema. Asking Spark's reader would
-        add a second to the start."""
+        """The columns of the table's rows, without Hudi's own.
+
+        It reads the last commit's schema: Spark's reader would add a second to the start.
+        """
         schema = self._java("org.apache.hudi.common.table.TableSchemaResolver")(self._meta_client())
         utilities = self._java("org.apache.hudi.AvroConversionUtils")
         type_ = utilities.convertAvroSchemaToStructType(schema.getTableAvroSchema(False))
@@ -260,9 +276,11 @@ class HudiTable:
         )
 
     def insert(self, rows: DataFrame, progress: Progress) -> Commit:
-        """Commit rows (at most one per partition and key) into an empty table, together with the progress, as one
-        atomic step. It costs less than ``upsert``, which looks for rows to merge with; for few rows ``upsert_few``
-        costs a fraction of both."""
+        """Commit rows (at most one per partition and key) and the progress into an empty table, as one atomic step.
+
+        It costs less than ``upsert``, which searches for rows to merge with. For few rows, ``upsert_few`` costs a
+        fraction of both.
+        """
         self._ensure_created()
         return self._commit(rows, progress, {"hoodie.datasource.write.operation": "bulk_insert"})
 
@@ -272,28 +290,36 @@ class HudiTable:
         return self._commit(rows, progress, {"hoodie.datasource.write.operation": "upsert"})
 
     def upsert_few(self, rows: DataFrame, progress: Progress) -> Commit | None:
-        """Commit the latest of the rows of each partition and key as ``upsert`` does, in a fraction of its time where
-        they are few; the caller calls ``maintain`` now and then. None, and nothing is written, where only ``upsert``
-        can: they have too many bytes, or a column that the table does not have yet."""
+        """Commit few rows in a fraction of the time of ``upsert``. Of each partition and key the latest row counts.
+
+        Returns None and writes nothing if only ``upsert`` can write the rows. They then have too many bytes, or a
+        column that the table does not have yet. The caller calls ``maintain`` now and then.
+        """
         rows = rows.select([column.alias(name) for name, column in self._columns])
         return self._upsert_small(
-            rows._jdf.schema(), lambda small, noted: small.commit(rows._jdf, _FEW_BYTES, noted), progress
+            rows._jdf.schema(), lambda small, recorded: small.commit(rows._jdf, _FEW_BYTES, recorded), progress
         )
 
     def upsert_held(
         self, held: Any, progress: Progress, *, may_end: bool = False, most_ended: int = 0
     ) -> Commit | None:
-        """Commit the rows of Java's ``HeldRows`` as ``upsert_few`` does, without a job of Spark,
-        those below the floor of the progress as tombstones, and where it ``may_end`` some those in the table too. None,
-        and nothing is written, where the table has not just these columns, or it is much to look for the rows that end
-        (``most_ended`` rows at most)."""
+        """Commit the rows of Java's ``HeldRows`` without a Spark job, as ``upsert_few`` does otherwise.
+
+        Rows below the truncate marker of the progress become tombstones. Returns None and writes nothing if the table
+        has other columns than the contract, or if the marker deletes too many rows.
+
+        - ``may_end``: whether the marker may also delete rows that are in the table.
+        - ``most_ended``: the marker may delete at most this many rows of the table.
+        """
         if not self.has_contracts_columns:
             return None
         floor = None
         if progress.floor:
             made = self._java("io.headwater.hudi.SmallUpserts$Floor")
             floor = made(progress.floor, sorted(kept_by_floor(self.contract)), may_end, most_ended)
-        return self._upsert_small(self._lake_type, lambda small, noted: small.commit(held, floor, noted), progress)
+        return self._upsert_small(
+            self._lake_type, lambda small, recorded: small.commit(held, floor, recorded), progress
+        )
 
     @functools.cached_property
     def _lake_type(self) -> Any:
@@ -307,13 +333,13 @@ class HudiTable:
     def _upsert_small(
         self, schema: Any, commit: Callable[[Any, dict[str, str]], Any], progress: Progress
     ) -> Commit | None:
-        """Commit rows of that schema by ``commit``, which is given Java's ``SmallUpserts`` and what to note."""
+        """Commit rows of that schema by ``commit``, which gets Java's ``SmallUpserts`` and the commit's metadata."""
         self._await_clock()
         small = self._opened()
         try:
             written = commit(small, {NOTED_AS: progress.to_json()}) if small.fits(schema) else None
         except BaseException:
-            # The next one takes back what this one has begun. It may be complete nevertheless.
+            # The next commit rolls this one back, unless it is complete nevertheless.
             self._has_commit = None
             self.close()
             raise
@@ -337,9 +363,11 @@ class HudiTable:
         return self._small_upserts
 
     def _ensure_created(self) -> None:
-        """Create the table unless it is there, with the properties that Hudi's Spark writer would give it. Raises
-        ValueError if a writer that was killed before its first commit created it for another contract, and RuntimeError
-        if another writer has committed meanwhile."""
+        """Create the table unless it is there, with the properties that Hudi's Spark writer would give it.
+
+        Raises ValueError if a killed writer created it for another contract and did not commit. Raises RuntimeError if
+        another writer has committed meanwhile.
+        """
         if self._has_commit is None:
             self.last_commit()
         if self._has_commit:
@@ -367,8 +395,10 @@ class HudiTable:
         self._declare_ordering(builder.fromProperties(properties).initTable(storage, self.uri))
 
     def run_open_compaction(self) -> None:
-        """Run the compaction that a killed writer has left, if there is one: hudi-rs leaves out what was committed
-        behind it, and only the next commit would run it. The caller holds the table's lease."""
+        """Run the compaction that a killed writer has left open, if there is one. The caller holds the table's lease.
+
+        Otherwise only the next commit would run it, and hudi-rs ignores commits after an open compaction.
+        """
         client = self._meta_client()
         if client is None or client.getActiveTimeline().filterPendingCompactionTimeline().empty():
             return
@@ -381,59 +411,64 @@ class HudiTable:
             raise
 
     def is_maintenance_due(self) -> bool:
-        """Whether ``maintain`` may have something to do: Hudi's own commits compact and archive by themselves."""
+        """Whether ``maintain`` may have something to do. Hudi's own commits compact and archive by themselves."""
         return self._small_upserts is not None and bool(self._small_upserts.isMaintenanceDue())
 
     def maintain(self) -> None:
-        """Begin and complete the compactions and the archiving that are due beside the driver's commits. The caller
-        holds the table's lease."""
+        """Begin or complete the compactions and the archiving that are due beside the driver's commits.
+
+        The caller holds the table's lease.
+        """
         if not self.is_maintenance_due():
             return
         try:
             if self._small_upserts.maintain():
                 self.last_commit()
         except BaseException:
-            # Who opens the table next goes on with what this one has begun.
+            # The next opening of the table goes on with the work that has begun.
             self.close()
             raise
 
     def is_compacting(self) -> bool:
-        """Whether a compaction is under way beside the commits, which ``maintain`` or ``settle`` completes."""
+        """Whether a compaction runs beside the commits; ``maintain`` or ``settle`` completes it."""
         return self._small_upserts is not None and bool(self._small_upserts.isCompacting())
 
     def settle(self) -> None:
-        """Complete the compaction that is under way, once its files are written. The caller holds the table's lease, as
-        for a commit."""
+        """Wait until the files of the running compaction are written, and complete it.
+
+        The caller holds the table's lease, as for a commit.
+        """
         if not self.is_compacting():
             return
         try:
             if self._small_upserts.settle(True):
                 self.last_commit()
         except BaseException:
-            # Who opens the table next runs it again.
+            # The next opening of the table runs the compaction again.
             self.close()
             raise
 
     def tombstones(self, before: dt.datetime) -> DataFrame:
-        """Place (partition and ``_key``) and ``_order`` of the tombstones that were committed before that moment."""
+        """Location (partition and ``_key``) and ``_order`` of the tombstones that were committed before that moment."""
         instant = self._instant(before.timestamp())
         rows = self._stored().where(F.col("_deleted"))
         return rows.where(F.col("_hoodie_commit_time") < instant).select(*self.contract.place, "_order")
 
     def delete(self, rows: DataFrame, progress: Progress) -> Commit:
-        """Remove the rows that are at these places, whatever their order, and commit the progress, as one atomic
-        step."""
+        """Remove the rows at these locations, whatever their order, and commit the progress, as one atomic step."""
         return self._commit(rows, progress, self._delete_options())
 
     def _delete_options(self) -> dict[str, str]:
         resolver = self._java("org.apache.hudi.common.table.TableSchemaResolver")(self._meta_client())
-        # Hudi knows no schema for it where the last commit was a table's first.
+        # If the last commit was the table's first, Hudi does not find the schema for a delete by itself.
         schema = resolver.getTableAvroSchema(False).toString()
         return {"hoodie.datasource.write.operation": "delete", "hoodie.write.schema": schema}
 
     def erase(self, rows: DataFrame, progress: Progress) -> Commit:
-        """As ``delete``, and compact all log files: what is not in a row any more is in no file of a newest file slice
-        then, be there rows to remove or not."""
+        """Remove rows as ``delete`` does, and compact all log files, also if there is no row to remove.
+
+        Then no file of a newest file slice has values that no current row has.
+        """
         if not rows.isEmpty():
             return self._commit(rows, progress, {**self._delete_options(), **_COMPACT_ALL})
         stored = self._stored()
@@ -446,24 +481,31 @@ class HudiTable:
         self.settle()
         self.close()
         writer = rows.write.format("hudi").options(**self._options).options(**options)
-        # Who comes next rolls back what there is of a commit that has failed: nothing more of it may come then.
+        # The next commit rolls a failed one back. After that, no task of the failed one may still write.
         with no_task_left_behind(self.spark):
             writer.option(NOTED_AS, progress.to_json()).mode("append").save(self.uri)
         commit = self.last_commit()
         if commit is None or commit.progress != progress:
-            raise ProgressMissing(f"{self.uri}: the commit just made does not carry its cursor")
+            raise ProgressMissing(
+                f"{self.uri}: the newest commit does not carry the progress just written. Another writer may have "
+                "written the table: end it. The job starts again from the newest commit."
+            )
         return commit
 
     def close(self) -> None:
-        """End what goes on beside the commits: when this returns, nothing is written any more. A compaction that is
-        under way is left to the next one to open the table."""
+        """Stop the work beside the commits. When this returns, nothing is written any more.
+
+        The next opening of the table completes a compaction that was running.
+        """
         small, self._small_upserts = self._small_upserts, None
         if small is not None:
             small.close()
 
     def _await_clock(self) -> None:
-        """Wait until the clock is past the latest instant of the timeline. Hudi takes the time for a commit's instant,
-        and readers take the order of instants for that of commits. Raises ClockBehind."""
+        """Wait until the clock is past the latest instant of the timeline. Raises ClockBehind.
+
+        Hudi takes a commit's instant from the clock, and readers apply commits in the order of their instants.
+        """
         deadline = time.monotonic() + _CLOCK_SECONDS
         while (now := self._instant(time.time())) <= self._latest:
             if time.monotonic() > deadline:
@@ -479,8 +521,11 @@ class HudiTable:
         return str(self._java("org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator").formatDate(moment))
 
     def _declare_ordering(self, client: Any) -> None:
-        """Name the ordering field as Hudi 0.15 looks for it: 1.1.1 writes only its own newer name, and Athena would
-        then take the order of log files for the order of changes."""
+        """Write the property of the ordering field that Hudi 0.15 reads.
+
+        Hudi 1.1.1 writes only its newer name. Without the old name, Athena would take the order of log files for the
+        order of changes.
+        """
         if client.getTableConfig().getProps().getProperty(_ORDERING_IN_015) == "_order":
             return
         properties = self._java("java.util.Properties")()
@@ -489,10 +534,12 @@ class HudiTable:
         config.update(client.getStorage(), client.getMetaPath(), properties)
 
     def _with_ordered_compactions(self, client: Any) -> Any:
-        """The client, once no compaction seems to have ended before it began. Hudi 1.1.1 takes the time of a commit's
-        file for the commit's end, and S3 tells whole seconds: of a compaction that begins and ends within one second it
-        leaves out the log files that come later. Such a file is written again, as it is, in the next second: that
-        gives it a later time. Raises ClockAhead where it does not."""
+        """The client, as soon as no compaction seems to have ended before it began. Raises ClockAhead.
+
+        Hudi 1.1.1 takes the modification time of a commit's file for the commit's end, and S3 gives whole seconds. If a
+        compaction begins and ends within one second, Hudi ignores the log files that come later. So this writes the
+        file again, unchanged, in the next second: that gives it a later time.
+        """
         deadline = time.monotonic() + _CLOCK_SECONDS
         while True:
             timeline = client.getActiveTimeline().getCommitTimeline()
@@ -527,13 +574,13 @@ class HudiTable:
         again.close()
 
     def _meta_client(self) -> Any:
-        """Hudi's view of the table, or None where there is none yet. Raises ProgressMissing."""
+        """Hudi's client of the table's metadata; None if there is no table yet. Raises ProgressMissing."""
         configuration = self.spark.sparkContext._jsc.hadoopConfiguration()
         path = self._java("org.apache.hadoop.fs.Path")
         folder = path(f"{self.uri}/.hoodie")
         files = folder.getFileSystem(configuration)
         has_properties = files.exists(path(folder, "hoodie.properties"))
-        # Hudi replaces its properties by way of a backup.
+        # When Hudi replaces its properties, only their backup is there for a moment.
         if not has_properties and not files.exists(path(folder, "hoodie.properties.backup")):
             self._clear(files, folder)
             return None
@@ -541,14 +588,16 @@ class HudiTable:
         builder = self._java("org.apache.hudi.common.table.HoodieTableMetaClient").builder()
         client = builder.setConf(storage).setBasePath(self.uri).setLoadActiveTimelineOnLoad(True).build()
         if not has_properties:
-            # Readers such as Athena do not look for the backup.
+            # Readers such as Athena do not read the backup.
             config = self._java("org.apache.hudi.common.table.HoodieTableConfig")
             config.recover(client.getStorage(), client.getMetaPath())
         return client
 
     def _clear(self, files: Any, folder: Any) -> None:
-        """Remove what a crash within the table's creation left behind: Hudi takes the empty folder for a table. Raises
-        ProgressMissing where it is not empty."""
+        """Delete the empty folder that a crash left while the table was created: Hudi takes it for a table.
+
+        Raises ProgressMissing if the folder is not empty.
+        """
         if not files.exists(folder):
             return
         if files.listFiles(folder, True).hasNext():
@@ -559,15 +608,17 @@ class HudiTable:
         self._delete_empty(files, folder)
 
     def _delete_empty(self, files: Any, folder: Any) -> None:
-        """Delete a folder without files, the innermost first: a store that knows folders, such as SeaweedFS, keeps one
-        in which another one is."""
+        """Delete a folder without files, the innermost first.
+
+        A store that has real folders, such as SeaweedFS, keeps a folder that contains another one.
+        """
         for entry in files.listStatus(folder):
             self._delete_empty(files, entry.getPath())
         files.delete(folder, True)
 
 
 def is_in(partition: Mapping[str, Any]) -> Column:
-    """Whether a row is in that partition, as Hudi can tell before it reads the files."""
+    """A condition that a row is in that partition. Hudi uses it to skip the files of other partitions."""
     condition = F.lit(True)
     for name, value in partition.items():
         condition &= F.col(name).isNull() if value is None else F.col(name) == F.lit(value)
@@ -575,7 +626,7 @@ def is_in(partition: Mapping[str, Any]) -> Column:
 
 
 def _table_properties(contract: Contract) -> dict[str, str]:
-    """What ``hoodie.properties`` says of a contract's table."""
+    """The properties of a contract's table in ``hoodie.properties``."""
     return {
         "hoodie.table.name": contract.table,
         "hoodie.table.keygenerator.type": "SIMPLE" if contract.partitions else "NON_PARTITION",

@@ -1,11 +1,11 @@
 """Purging the tombstones of rows that were deleted long ago.
 
-A tombstone keeps older changes that arrive later from bringing its row back, so it stays for a stated time after it was
-committed. The commit that removes it keeps its ``_order`` in the progress (``purged``). A change from below that order
-is taken where the table still has a row or a tombstone in its place; elsewhere nobody can tell whether its row was
-deleted since, and it is put into quarantine (``late_changes``).
+A tombstone prevents older changes that arrive later from bringing its row back. So it stays for a set time after its
+commit. The commit that removes it keeps its ``_order`` in the progress (``purged``). A change with a lower order is
+written if the table still has a row or a tombstone at its location. Otherwise its row may have been deleted since, so
+it goes to the quarantine (``late_changes``).
 
-One of the table's partitions is a commit. It is one of the chores of ``upkeep``.
+Each commit purges one partition. This is one of the tasks of ``upkeep``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class Purge:
         self._partitions: list[dict[str, Any]] = []
 
     def do_next(self) -> bool:
-        """Purge a partition's, the first time the partitions are looked for; say whether there are more."""
+        """Purge the tombstones of the next partition. Returns whether there are more partitions.
+
+        If none is left from the last call, it first finds the partitions with tombstones.
+        """
         if not self._partitions:
             self._before = dt.datetime.now(dt.UTC) - self._keep
             self._partitions = self._with_tombstones()

@@ -1,8 +1,8 @@
-"""The files of a Hudi table that compaction has replaced: they stay for queries that began before, and then go.
+"""The files of a Hudi table that compaction has replaced: they are deleted once no query can need them.
 
-Hudi's own cleaner keeps what the last commits need, or by hours with a timeline as long as these hours, which each
-commit would pay for. A file's name says all that is needed instead: its file group, and the instant of its file slice.
-Docs: docs/decisions/retention.md.
+Hudi's own cleaner keeps the files of a number of commits. By hours, it would need a timeline of that length, which
+makes each commit slower. The names of the files are enough: they have the file group, and the instant of the file
+slice. docs/decisions/retention.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _File(NamedTuple):
 
 
 class ReplacedFiles:
-    """Deletes replaced files of a table in the version 6 of Hudi's format."""
+    """Deletes replaced files of a table in version 6 of Hudi's format."""
 
     def __init__(self, s3: Any, table: HudiTable) -> None:
         self._s3 = s3
@@ -37,9 +37,11 @@ class ReplacedFiles:
         self._bucket, self._folder = split_uri(table.uri)
 
     def delete(self, before: dt.datetime) -> int:
-        """Delete the files that were replaced before that moment, and return their number: those of each slice that is
-        older than a complete one whose base file was written by then. Commits may go on meanwhile. Costs a listing of
-        the table. Raises ClientError, and then may have deleted some."""
+        """Delete the files that were replaced before that moment, and return their number.
+
+        A file slice is replaced by a newer, complete one of its file group, once that has a base file. Commits may go
+        on meanwhile. It costs a listing of the table. Raises ClientError, and then may have deleted some.
+        """
         is_complete = self._table.completed()
         keys = []
         for files in self._groups().values():
@@ -54,7 +56,7 @@ class ReplacedFiles:
         return sum(not file.is_base for files in self._groups().values() for file in files)
 
     def partitions(self) -> list[str]:
-        """The paths of the partitions that have files, relative to the table; "" where there are no partitions."""
+        """The paths of the partitions that have files, relative to the table; "" for a table without partitions."""
         return sorted({partition[len(self._folder) + 1 :] for partition, _ in self._groups()})
 
     def _groups(self) -> dict[tuple[str, str], list[_File]]:

@@ -1,4 +1,4 @@
-"""The writer of a table: from decoded changes to commits."""
+"""The writer of a table: it commits decoded changes."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ from headwater.lake.table.erasure.records import LandedLines, kept_records
 from headwater.lake.table.hudi_table import Commit, HudiTable, is_in
 
 Advance = Callable[[Progress], Progress]
-"""From the progress of the last commit to that of the next."""
+"""Makes the progress of the next commit from the progress of the last one."""
 _Review = Callable[[Batch, Counts], None]
-"""Looks at a batch and its counts before it is committed, and does with its bad records what there is to do."""
+"""Checks a batch and its counts before the commit, and quarantines or refuses its bad records."""
 Clear = Callable[[], None]
-"""Takes what is of forgotten keys out of where a batch came from."""
+"""Removes the records of erased keys from the batch's origin."""
 _Careful = Callable[[DataFrame], DataFrame]
-"""Decodes what is left in a batch."""
+"""The reference decoder: decodes the records that the fast path has left in a batch."""
 _FEW_ROWS = 100_000
-"""Up to so many rows, what Hudi's own upsert spends on each file group outweighs the rows."""
+"""Up to this many rows, the driver's commit is faster: Hudi's own upsert spends more time on file groups than on rows.
+"""
 _LONG_MAINTENANCE_SECONDS = 1.0
-"""From so long on it is told: what came meanwhile has waited."""
+"""Maintenance of at least this many seconds is reported, because changes have waited meanwhile."""
 _NEXT_STEP = {
     DYNAMODB: "Raise glue.epoch in the environment's file, deploy, and load an export (headwater backfill).",
     POSTGRESQL: "Use the release that wrote it, or describe a new table.",
@@ -55,39 +56,47 @@ _NEXT_STEP = {
 
 @dataclass(frozen=True)
 class WriterSettings:
-    """A writer's settings. ``quarantine`` is an ``s3://`` address; ``epoch`` is that of records that do not say theirs,
-    None for that of the table's last commit; ``batch_bytes`` counts the bytes of a stream's records, or those of landed
-    objects and data files, which are compressed, per partition of a topic;
-    ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows, without tombstones,
-    may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks; ``mask_key`` is the
-    key of DynamoDB's masks. A batch of landed changes whose latest rows came in ``held_bytes`` at most is held in the
-    driver, and one of a table that decodes ahead in four times as much."""
+    """A writer's settings."""
 
     quarantine: str
+    """The ``s3://`` address of the quarantine."""
     epoch: int | None = None
+    """The epoch of records without their own; None for the epoch of the table's last commit."""
     batch_bytes: int = 256 * 1024 * 1024
+    """A batch has about this many bytes: of a stream's records, or of compressed files, per partition of a topic."""
     max_bad_share: float = 0.01
+    """At most this share (0 to 1) of a batch's records may be quarantined."""
     max_unfit_share: float = 1.0
+    """At most this share (0 to 1) of a batch's live rows may have conversion errors."""
     parallelism: int = 2
+    """The number of Spark tasks."""
     mask_key: bytes | None = field(default=None, repr=False)
+    """The key of DynamoDB's masks by HMAC."""
     hash_key: Callable[[], bytes] | None = field(default=None, repr=False)
+    """Gives the key for the hashes of erased keys."""
     held_bytes: int = 16 * 1024 * 1024
+    """A driver batch has at most this many bytes of records; four times as many if its table decodes ahead."""
 
 
 @dataclass(frozen=True)
 class WriterServices:
-    """What the writers of a job share: an S3 client, the catalog, what receives their events, and what decodes ahead,
-    for one of them at a time."""
+    """The services that the writers of a job share."""
 
     s3: Any
+    """A client of S3."""
     catalog: Catalog
+    """The Glue Data Catalog."""
     report: Report
+    """Receives the writers' events."""
     decoding: DecodingAhead[HeldBatch | None] = field(default_factory=DecodingAhead)
+    """Decodes the next batch of one table at a time."""
 
 
 class TableWriter:
-    """Commits decoded changes to one Hudi table. The caller holds the table's lease. Several sources may commit from
-    threads of their own: each waits until the others' commits are done."""
+    """Commits decoded changes to one Hudi table. The caller holds the table's lease.
+
+    Several sources may commit from threads of their own: each waits until the others' commits are done.
+    """
 
     def __init__(self, table: HudiTable, lease: Lease, services: WriterServices, settings: WriterSettings) -> None:
         self.services = services
@@ -97,12 +106,13 @@ class TableWriter:
         self._committing = threading.RLock()
         self._erased_store = ErasedStore(services.s3, table.uri, table.contract)
         self.erased = self._read_erased()
-        """The keys that the table has forgotten."""
+        """The erased keys of the table."""
         self._progress = self._resume()
         if self._progress.erased > len(self.erased.orders):
             raise ErasedKeysMissing(
-                f"{self._erased_store.address}: found {len(self.erased.orders)} forgotten keys, expected "
-                f"{self._progress.erased} at least. Restore the object: without it persons could come back."
+                f"{self._erased_store.address}: found {len(self.erased.orders)} forgotten keys, expected at least "
+                f"{self._progress.erased}. The table is not written: data of persons who were forgotten could come "
+                "back. Restore an earlier version of the object."
             )
         if self.erased.noted(self._progress) != self._progress:
             self._erase_again()
@@ -124,19 +134,24 @@ class TableWriter:
 
     @property
     def progress(self) -> Progress:
-        """The progress of the last commit, and what is noted for the next one."""
+        """The progress of the last commit, with changes that the next commit will record."""
         return self._progress
 
     def note_streaming_start(self, former: Progress | None = None) -> None:
-        """Note that streaming begins now, or began when the writer before this one noted it for this epoch, in its
-        ``former`` progress, unless an earlier moment is known. The next commit keeps it."""
+        """Record that streaming begins now, unless an earlier moment is known. The next commit keeps it.
+
+        ``former`` is the progress of the writer before this one. If it is of this epoch, its moment counts.
+        """
         known = former.since if former is not None and former.epoch == self._progress.epoch else 0
         with self._committing:
             self._progress = self._progress.with_streaming_start(known)
 
     def _resume(self) -> Progress:
-        """The progress to go on from, the last commit's. Its partitions are registered again, as a crash may have come
-        between the commit and its registration."""
+        """Prepare the table, and return the progress from which to go on: the last commit's, or a new epoch's.
+
+        It registers the last commit's partitions again, since the job may have crashed between the commit and that. It
+        runs an open compaction. Raises ValueError if the table does not match the contract or the epoch.
+        """
         last = self._table.last_commit()
         self._has_rows = last is not None
         if last is None:
@@ -178,19 +193,21 @@ class TableWriter:
         try:
             self._table.run_open_compaction()
         except Exception:
-            # The next commit tries it again, and ends with its error.
+            # The next commit tries again, and raises the error if it persists.
             traceback.print_exc()
         return progress
 
     def _begun(self, before: Progress, epoch: int) -> Progress:
-        """The progress at the beginning of an epoch. A stream is then read anew, because shards of the cursor may be
-        gone from it; a landing bucket still has what comes next."""
+        """The progress at the beginning of an epoch.
+
+        A stream is then read anew, because it may have lost shards of the cursor. The landing bucket is read on.
+        """
         is_stream = self.contract.source.database == DYNAMODB
         return before.in_epoch(epoch, order_version(self.contract), from_beginning=is_stream)
 
     def clear_landing(self, objects: Sequence[tuple[str, str]]) -> Searched:
-        """Rewrite landing objects, each its bucket and key, without the records of forgotten keys."""
-        # What goes to the executors holds no session.
+        """Rewrite landing objects without the records of erased keys; ``objects`` are pairs of bucket and key."""
+        # The lambda goes to the executors, so it must not capture self, which holds the Spark session.
         contract, epoch, erased = self.contract, self.progress.epoch, self.erased
         return landing_objects.clear(
             self.spark, objects, self.settings.parallelism, lambda: LandedLines(contract, epoch, erased)
@@ -204,21 +221,27 @@ class TableWriter:
     def _hash_key(self) -> bytes:
         if self.settings.hash_key is None:
             raise UserError(
-                f"{self.contract.table}: found no key for the hashes of forgotten keys, expected --forget-secret, its "
-                "secret"
+                f"{self.contract.table}: --forget-secret: found none, expected the secret with the key for the hashes "
+                "of forgotten keys. The table has forgotten keys, so it cannot be written without."
             )
         return self.settings.hash_key()
 
     def erase(self, key: str, order: str, is_row: Column, sweep: Callable[[], None]) -> tuple[str, int]:
-        """Forget a row: ``is_row`` says which rows of the table are its. From now on nothing of its row key ``key``
-        with an order up to that one is committed. Its rows are removed and all log files compacted by a commit, then
-        ``sweep`` deletes the files that are replaced, before anything else is committed. Returns the keyed hash and the
-        number of rows. May be repeated; raises UserError, LeaseLost, and what Spark raises."""
+        """Erase a row for good. Returns the keyed hash of its key, and the number of rows that were removed.
+
+        From now on no change of the key up to that order is committed. A commit removes its rows and compacts all log
+        files. It may be repeated. Raises UserError, LeaseLost, and the exceptions of Spark.
+
+        - ``key``: the row key.
+        - ``order``: the highest order to erase.
+        - ``is_row``: selects the row in the table.
+        - ``sweep``: deletes the files that the compaction replaced, before anything else is committed.
+        """
         with self._committing:
             started = time.time()
             self._lease.check()
             erased = replace(self.erased, hash_key=self.erased.hash_key or self._hash_key()).and_this(key, order)
-            # First: what is removed may not come back, whatever becomes of the commit.
+            # The key is stored first: then its changes cannot come back even if the commit fails.
             self._erased_store.write(erased.orders)
             self.erased = erased
             self._progress = erased.noted(self._progress)
@@ -228,15 +251,20 @@ class TableWriter:
             return erased.hashed(key), self._erase(self._table.read().where(is_row & is_past), started, sweep)
 
     def compact(self, sweep: Callable[[], None]) -> None:
-        """Compact all log files by a commit, then have ``sweep`` delete the files that are replaced, before anything
-        else is committed. Raises LeaseLost, and what Spark and ``sweep`` raise."""
+        """Compact all log files by a commit, then call ``sweep``, which deletes the replaced files.
+
+        Nothing else is committed in between. Raises LeaseLost, and the exceptions of Spark and of ``sweep``.
+        """
         with self._committing:
             if self._has_rows:
                 self._erase(self._table.read().limit(0), time.time(), sweep)
 
     def _erase_again(self) -> None:
-        """Remove what is in the table of keys that its last commit does not know to be forgotten: it was set back or
-        restored, or a writer has ended between the two. A history that is begun keeps what its table has forgotten."""
+        """Remove rows of erased keys that the table's last commit does not know.
+
+        The table was restored to an earlier state, or a writer ended between storing a key and removing its rows. A new
+        history takes over the erased keys of its table.
+        """
         started = time.time()
         self._lease.check()
         self._erased_store.write(self.erased.orders)
@@ -249,12 +277,15 @@ class TableWriter:
         self._erase(self._table.read().where(is_erased("_key", order)), started)
 
     def _is_of_floor(self) -> Column:
-        """Whether a row is a tombstone that nobody needs, because the floor buries whatever comes late: a floor moves
-        rows that it ends above their orders, and keeps their keys. The progress of a history has none."""
+        """Whether a row is a tombstone at or below the truncate marker.
+
+        Such a tombstone is not needed, because the marker deletes late changes too. It keeps the row's key, and its
+        order is higher than the row's was. The progress of a history has no truncate marker.
+        """
         return F.col("_deleted") & (F.col("_order") <= self._progress.floor)
 
     def _erase(self, rows: DataFrame, started: float, sweep: Callable[[], None] = lambda: None) -> int:
-        """Remove rows of the table and compact all its log files, and return how many they are."""
+        """Remove rows of the table and compact all its log files. Returns the number of rows."""
         places = rows.select(*self.contract.place).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             count = places.count()
@@ -268,16 +299,18 @@ class TableWriter:
         return count
 
     def _may_be_erased(self, counts: Counts) -> bool:
-        """Whether something in a batch of these counts may be of a forgotten key: a row as old as those are, or a bad
-        record, whose order is not counted."""
+        """Whether a batch of these counts may have changes of erased keys.
+
+        It may if it has a row of an order that is erased, or a bad record: the counts do not have that one's order.
+        """
         if not self.erased.orders:
             return False
-        # A record of an earlier epoch may hide an older one of this.
+        # If the lowest order is of an earlier epoch, the batch may also have an erased one of this epoch.
         is_of_epoch = counts.lowest.startswith(epoch_digits(self.progress.epoch))
         return counts.bad > 0 or bool(counts.lowest and (not is_of_epoch or self.erased.may_cover(counts.lowest)))
 
     def _without_erased(self, frame: DataFrame) -> DataFrame:
-        """A batch without the rows and the bad records of forgotten keys."""
+        """A batch without the rows and the bad records of erased keys."""
         erased, contract = self.erased, self.contract
         is_kept_erased = kept_records(contract, erased, self.progress.epoch, self.settings.mask_key)
 
@@ -300,19 +333,29 @@ class TableWriter:
         is_unique: bool = False,
         is_timely: bool = False,
     ) -> None:
-        """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
-        last one. A batch without rows that brings no progress makes no commit. The name of the batch's quarantine
-        object begins with ``name``; ``careful`` decodes what is left in it (``IS_LEFT``). What of it is of forgotten
-        keys is dropped; before a batch is committed in which such may be, ``clear`` takes it out of where it came from.
-        ``is_unique`` where no two of its rows have one place, ``is_timely`` where none is late, whatever its order.
-        Raises TooManyBadRecords, LeaseLost, and what Spark raises; the table and the progress are then as before."""
+        """Commit a batch together with its progress. Without rows and progress it makes no commit.
+
+        It drops changes of erased keys. Raises TooManyBadRecords, LeaseLost, and the exceptions of Spark; the table and
+        the progress are then as before.
+
+        - ``batch``: the rows in the columns of ``columns_tagged``.
+        - ``name``: the name of the batch's quarantine object begins with it.
+        - ``advance``: makes the new progress of the last one.
+        - ``careful``: decodes the records that the fast path has left (``IS_LEFT``).
+        - ``clear``: removes records of erased keys from the batch's origin; called before the commit if there may be
+          any.
+        - ``is_unique``: whether no two of the rows have the same location.
+        - ``is_timely``: whether no row is late, whatever its order.
+        """
         self._persisted(
             batch, self._reviewed(name), advance, careful, clear=clear, is_unique=is_unique, is_timely=is_timely
         )
 
     def commit_held(self, batch: HeldBatch, name: str, advance: Advance, clear: Clear | None = None) -> None:
-        """Commit a batch that is in the driver, in which nothing is left, as ``commit`` does. It takes a job of Spark
-        only if much has to be compared with what is in the table."""
+        """Commit a driver batch as ``commit`` does. The reference decoder has already decoded the records left in it.
+
+        It runs a Spark job only if the batch must be compared with many rows of the table.
+        """
         with self._committing:
             started = time.time()
             counts = batch.counts(self.progress.purged, self.progress.floor)
@@ -332,14 +375,18 @@ class TableWriter:
             self._commit(started, counts, advance, write, counts.oldest, batch.taken_at)
 
     def check_lease(self) -> None:
-        """Before something is put aside: once another writer has the table, it may have forgotten what this one still
-        holds. Raises LeaseLost."""
+        """Check the lease before records go to the quarantine. Raises LeaseLost.
+
+        Otherwise another writer could have erased a key whose records this one still holds.
+        """
         self._lease.check()
 
     def maintain(self) -> None:
-        """Begin and complete what is due beside the driver's commits, compactions and archiving: to be called after
-        each commit, and after a look that finds nothing. Where it takes long, it is reported. Raises LeaseLost, and
-        what Hudi raises; what is committed stays so."""
+        """Run the compactions and the archiving that are due, beside the driver's commits.
+
+        Call it after each commit, and after each poll that finds nothing. It reports itself if it takes long. Raises
+        LeaseLost, and the exceptions of Hudi. Either way, commits stay complete.
+        """
         with self._committing:
             if not self._table.is_maintenance_due():
                 return
@@ -352,14 +399,14 @@ class TableWriter:
             self.services.report(event)
 
     def settle(self) -> None:
-        """Complete the compaction that is under way beside the commits, where there is one. Raises LeaseLost."""
+        """Complete the compaction that runs beside the commits, if there is one. Raises LeaseLost."""
         with self._committing:
             if self._table.is_compacting():
                 self._lease.check()
                 self._table.settle()
 
     def close(self) -> None:
-        """End what goes on beside the commits, before another writer begins."""
+        """Stop the work beside the commits. Call it before another writer begins."""
         with self._committing:
             self._table.close()
 
@@ -372,8 +419,10 @@ class TableWriter:
         return review
 
     def replay(self, batch: DataFrame) -> list[tuple[str, str]]:
-        """Commit a batch of quarantined records as ``commit`` does, whatever share of it is bad, and return
-        ``_reason`` and ``_raw`` of its bad ones, which are not quarantined. The progress stays as it is."""
+        """Commit a batch of quarantined records. Returns ``_reason`` and ``_raw`` of the records that are still bad.
+
+        They are not quarantined again, and any share of them is accepted. The progress stays as it is.
+        """
         bad: list[tuple[str, str]] = []
 
         def review(batch: Batch, counts: Counts) -> None:
@@ -390,7 +439,7 @@ class TableWriter:
 
     @property
     def commits_held(self) -> bool:
-        """Whether ``commit_held`` needs no job of Spark as a rule: the table has just the contract's columns."""
+        """Whether ``commit_held`` usually runs no Spark job: the table has exactly the contract's columns."""
         return self._table.has_contracts_columns
 
     def read(self) -> DataFrame:
@@ -398,7 +447,7 @@ class TableWriter:
         return self._table.read()
 
     def rewrite(self, batch: DataFrame) -> int:
-        """Commit rows of the table in another form, and return their number; the progress stays as it is."""
+        """Commit new versions of rows that the table has. Returns their number; the progress stays as it is."""
         return self._persisted(batch, lambda batch, counts: None, lambda last: last, timed=False, arrived=False).rows
 
     def purge(self, before: dt.datetime, partition: Mapping[str, Any]) -> None:
@@ -406,19 +455,22 @@ class TableWriter:
         self.remove(lambda: self._table.tombstones(before).where(is_in(partition)))
 
     def remove(self, found: Callable[[], DataFrame], first: Callable[[], None] = lambda: None) -> None:
-        """Remove the rows at the places that ``found`` gives, where there are any, and do something else ``first``.
-        ``_order`` there is that of a delete of which nothing is left then, null for other rows: the latest is kept in
-        the progress, which stays as it is otherwise."""
+        """Remove rows of the table, if there are any.
+
+        - ``found``: gives the locations of the rows. Its ``_order`` is the order of a purged tombstone, and null for
+          other rows. The progress keeps the latest one.
+        - ``first``: called before the removal.
+        """
         with self._committing:
             started = time.time()
-            # Read when nobody else commits: the place of a tombstone may have a row again.
+            # Read under the lock: before it, another commit could have put a row at a tombstone's location.
             places = found().persist(StorageLevel.MEMORY_AND_DISK)
             try:
                 (counted,) = places.agg(F.count("_key").alias("rows"), F.max("_order").alias("latest")).collect()
                 if not counted["rows"]:
                     return
                 first()
-                # Before the commit: whatever becomes of it, no later one may forget the order that was purged.
+                # Set before the commit: even if it fails, each later one must record that order.
                 self._progress = replace(self._progress, purged=max(self._progress.purged, counted["latest"] or ""))
                 self.settle()
                 self._lease.check()
@@ -441,9 +493,14 @@ class TableWriter:
         is_unique: bool = False,
         is_timely: bool = False,
     ) -> Counts:
-        """Commit a batch that is read once, and return its counts, with those of what is ``beside`` the frame.
-        ``timed`` where the age of its changes tells how fresh the table is; ``arrived`` where its rows come from
-        elsewhere than from the table."""
+        """Commit a distributed batch; its frame is computed once. Returns its counts.
+
+        - ``beside``: counts of rows and records that the frame no longer has; they are added.
+        - ``timed``: whether the age of its changes shows how fresh the table is.
+        - ``arrived``: whether its rows come from a source, not from the table itself.
+
+        The other parameters are the same as in ``commit``.
+        """
         with self._committing, ExitStack() as held:
             started = time.time()
 
@@ -451,6 +508,8 @@ class TableWriter:
                 held.callback(frame.persist(StorageLevel.MEMORY_AND_DISK).unpersist)
                 return SpreadBatch(frame).counts(self.progress.purged, self.progress.floor)
 
+            # Replace the frame step by step: decode the records that are left, drop erased keys, settle late rows. Each
+            # step runs only if the counts say that it must, and then counts anew.
             counts = hold(frame)
             records = counts.records
             others = replace(beside or Counts(), careful=max(counts.careful, beside.careful if beside else 0))
@@ -468,7 +527,7 @@ class TableWriter:
                 former, frame = frame, self._without_forgotten(frame, counts)
                 counts = hold(frame)
                 former.unpersist()
-            # Also of what is forgotten, bad records are a share.
+            # The share of bad records is a share of all records, dropped ones included.
             counted = replace(counts, records=max(counts.records, records)).with_those(others)
             review(SpreadBatch(frame), counted)
             oldest = counted.oldest if timed else None
@@ -480,10 +539,10 @@ class TableWriter:
             return counted
 
     def _without_forgotten(self, frame: DataFrame, counts: Counts) -> DataFrame:
-        """The batch without the late rows of which nothing is known any more: they are bad."""
+        """The batch without the late rows that a purged tombstone may have deleted: they become bad records."""
         if counts.late_untold:
             raise RuntimeError(
-                f"{self.contract.table}: tombstones were purged while a batch was on its way: it is read again"
+                f"{self.contract.table}: tombstones were purged while a batch was read: the writer reads it again"
             )
         purged, floor = self.progress.purged, self.progress.floor
         return without_forgotten(frame, self._table.read(), self.contract, purged, floor)
@@ -498,19 +557,21 @@ class TableWriter:
         taken: float | None = None,
     ) -> None:
         """Commit a batch's rows and its progress by ``write``, and report it, unless there is nothing to commit.
-        ``taken`` is when its decoding began, where that was before ``started``."""
+
+        ``taken`` is when its decoding began, if that was before ``started``.
+        """
         progress = replace(
             advance(self.progress), floor=max(self.progress.floor, counts.floor), lowest=self._lowest_with(counts)
         )
         if not counts.rows and replace(progress, since=self.progress.since) == self.progress:
-            # Nothing is applied and nothing is read on: a commit would only make files, and the table before its time.
+            # There are no rows and no progress: a commit would only add files, or create the table too early.
             self._progress = progress
             return
         self._lease.check()
         try:
             commit = write(progress)
         except BaseException:
-            # Its rows may be in the table nevertheless.
+            # The rows may be in the table nevertheless, so the lowest order is unknown now.
             self._progress = replace(self.progress, lowest="")
             raise
         self._progress = progress
@@ -518,18 +579,18 @@ class TableWriter:
         self._done(commit, started, counts, oldest, taken)
 
     def _lowest_with(self, counts: Counts) -> str:
-        """``Progress.lowest`` once a batch of these counts is written."""
+        """``Progress.lowest`` after a batch of these counts is written."""
         known = self.progress.lowest
         if not counts.rows:
             return known
         return min(known, counts.lowest) if self._has_rows else counts.lowest
 
     def _may_end(self, floor: str) -> bool:
-        """Whether such a floor may end rows that are in the table: those below the one before are dead already."""
+        """Whether a truncate marker may delete rows of the table. Rows below the former marker are deleted already."""
         return floor > max(self.progress.floor, self.progress.lowest)
 
     def _write(self, frame: DataFrame, counts: Counts, progress: Progress, *, is_unique: bool = False) -> Commit:
-        """Commit a batch's rows, and the tombstones of those that a raised floor ends, with the progress."""
+        """Commit a batch's rows with the progress, and tombstones for rows that a raised truncate marker deletes."""
         names = [name for name, _ in self.contract.lake_columns()]
         rows = frame.filter(IS_ROW).select(names)
         rows = buried(rows, self.contract, progress.floor)
@@ -539,7 +600,7 @@ class TableWriter:
         is_few = counts.rows <= _FEW_ROWS
         commit = self._table.upsert_few(rows, progress) if is_few else None
         if commit is None:
-            # A compaction is waited for before such a commit, and that may take as long as the lease lasts.
+            # Such a commit waits for the compaction, maybe longer than the lease lasts: so check the lease after it.
             self.settle()
             self._lease.check()
             write = self._table.upsert if self._has_rows else self._table.insert
@@ -547,7 +608,7 @@ class TableWriter:
         return commit
 
     def _check_unfit(self, batch: Batch, counts: Counts) -> None:
-        """Raise TooManyBadRecords where so many rows lack a value that the contract must be wrong."""
+        """Raise TooManyBadRecords if so many rows have conversion errors that the contract must be wrong."""
         most = self.settings.max_unfit_share
         if not quarantine.exceeds(counts.unfit_rows, counts.live_rows, most):
             return
@@ -558,7 +619,7 @@ class TableWriter:
         )
 
     def _put_aside(self, batch: Batch, counts: Counts, name: str) -> None:
-        """Quarantine those of a batch's records that could not be decoded. Raises TooManyBadRecords."""
+        """Quarantine a batch's bad records. Raises TooManyBadRecords; then only a sample of them is stored."""
         self.check_lease()
         share = (counts.bad, counts.records, self.settings.max_bad_share)
         refused = quarantine.exceeds(*share)

@@ -1,12 +1,12 @@
-"""The keys of a table that are forgotten: what stays of each is a keyed hash, and the order up to which nothing of it
-may come back.
+"""The erased keys of a table (GDPR, article 17). Of each key stay a keyed hash and the highest erased order.
 
-They are one object per table, ``_forgotten/<table>.json`` beside the tables, which only the table's writer writes,
-under its lease, over the version that it knows, and before it removes anything. So a writer that starts after a crash
-knows of a key that is not removed yet. The writer of a history reads the object of its table, too: the history may have
-been begun later. The progress counts the keys and has a mark of them, so that a writer notices where the object is
-lost, and where the table was set back to before a key was forgotten, be it for the first time or again. Docs:
-docs/decisions/forgetting.md.
+The object ``_forgotten/<table>.json`` beside the tables has them. Only the table's writer writes it, under its lease,
+over the version that it knows. It writes the object before it removes rows: so after a crash, the next writer knows a
+key whose rows are still there. The writer of a history also reads the object of its table, because the history may have
+begun later.
+
+The progress has the number of keys and a mark of them. By these, a writer notices that the object is lost, or that the
+table was restored to a state from before an erasure. docs/decisions/forgetting.md.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ _EPOCH_DIGITS = 4
 
 @dataclass(frozen=True)
 class ErasedKeys:
-    """The forgotten keys of the table made of ``source``: by the keyed hash of each the highest ``_order`` that is
-    forgotten. ``hash_key`` is the key of the hash. ``is_timed`` where orders tell times behind their epochs, as
-    DynamoDB's do: a raised epoch reads the stream anew, and its old changes are forgotten still. It is sent to the
-    executors."""
+    """The erased keys of a table. It is sent to the executors."""
 
     source: str
+    """The name of the table's source."""
     orders: Mapping[str, str] = field(default_factory=dict)
+    """The highest erased ``_order`` of each key, by the key's keyed hash."""
     hash_key: bytes = field(default=b"", repr=False)
+    """The key of the hashes."""
     is_timed: bool = False
+    """Whether orders have times behind their epochs, as DynamoDB's do. Then orders compare without their epochs: a
+    raised epoch reads the stream anew, and its old changes must stay erased."""
 
     @functools.cached_property
     def _highest(self) -> str:
@@ -47,53 +49,55 @@ class ErasedKeys:
 
     @property
     def mark(self) -> str:
-        """What differs where other keys are forgotten, or up to other orders; "" where none are."""
+        """A digest of the keys and their orders; "" without keys."""
         kept = json.dumps(self.orders, sort_keys=True)
         return hashlib.sha256(kept.encode()).hexdigest()[:16] if self.orders else ""
 
     def noted(self, progress: Progress) -> Progress:
-        """The progress of a table in which these are forgotten."""
+        """The progress with the number and the mark of these keys."""
         return replace(progress, erased=len(self.orders), erased_mark=self.mark)
 
     def may_cover(self, lowest: str) -> bool:
-        """Whether something with that order or a higher one of its epoch may be of a forgotten key."""
+        """Whether a change with that order, or a higher one of its epoch, may be erased."""
         return self._place(lowest) <= self._highest
 
     def _place(self, order: str) -> str:
-        """What of an order is compared."""
+        """The part of an order that is compared."""
         return order[_EPOCH_DIGITS:] if self.is_timed else order
 
     def hashed(self, row_key: str) -> str:
-        """The keyed hash of a row's record key: HMAC-SHA-256, 64 hexadecimal digits. The source's name goes into it, so
-        that equal keys of two tables cannot be told to be equal."""
+        """The keyed hash of a row's record key: HMAC-SHA-256, 64 hexadecimal digits.
+
+        It includes the source's name, so equal keys of two tables have different hashes.
+        """
         text = f"{self.source}\n{row_key}".encode("utf-8", "surrogatepass")
         return hmac.new(self.hash_key, text, hashlib.sha256).hexdigest()
 
     def covers(self, row_key: str, order: str | None) -> bool:
-        """Whether a change of that row key and order is forgotten; None where its order cannot be told."""
+        """Whether a change of that row key and order is erased; ``order`` is None if it is unknown."""
         if order is not None and not self.may_cover(order):
-            return False  # as nearly all are: nothing is hashed
+            return False  # nearly all changes end here, and need no hash
         until = self.orders.get(self.hashed(row_key))
         return until is not None and (order is None or self._place(order) <= self._place(until))
 
     def and_this(self, row_key: str, order: str) -> ErasedKeys:
-        """These keys and another one."""
+        """These keys and one more, which is erased up to that order."""
         hashed = self.hashed(row_key)
         return replace(self, orders={**self.orders, hashed: max(order, self.orders.get(hashed, ""), key=self._place)})
 
 
 def row_key(record_key: str, *, is_history: bool = False) -> str:
-    """The record key of a row in one spelling, out of ``_key``, which in a history has the order behind it."""
+    """The canonical record key of a row, made of ``_key``. In a history, ``_key`` has the order behind it."""
     parts = json.loads(record_key)
     return json.dumps(parts[:-1] if is_history else parts, ensure_ascii=False, separators=(",", ":"))
 
 
 class ErasedKeysMissing(ValueError):
-    """The object with a table's forgotten keys is gone, or lacks some: to go on could bring persons back."""
+    """The object with a table's erased keys is gone, or lacks some. Without them, erased data could come back."""
 
 
 class ErasedStore:
-    """Where a table's forgotten keys are kept: below the folder in which its own folder ``table_uri`` is."""
+    """The object in S3 with a table's erased keys. It is in a folder beside the table's folder ``table_uri``."""
 
     def __init__(self, s3: Any, table_uri: str, contract: Contract) -> None:
         self._s3 = s3
@@ -110,7 +114,7 @@ class ErasedStore:
         return object_uri(self._bucket, self._key)
 
     def read(self) -> dict[str, str]:
-        """The order of each hash. Raises ErasedKeysMissing where an object is none of a writer's."""
+        """The highest erased order, by hash. Raises ErasedKeysMissing if the object has another content."""
         orders, self._etag = self._read(self._key)
         for key in self._others:
             for hashed, order in self._read(key)[0].items():
@@ -118,7 +122,7 @@ class ErasedStore:
         return orders
 
     def _read(self, key: str) -> tuple[dict[str, str], str | None]:
-        """What an object says, and its ETag; None where there is none."""
+        """The orders in an object, by hash, and its ETag; None if there is no object."""
         try:
             stored = self._s3.get_object(Bucket=self._bucket, Key=key)
         except self._s3.exceptions.NoSuchKey:
@@ -126,17 +130,20 @@ class ErasedStore:
         try:
             orders = json.loads(stored["Body"].read())["orders"]
             if not all(isinstance(text, str) for entry in orders.items() for text in entry):
-                raise TypeError("others than texts")
+                raise TypeError("a hash or an order that is no text")
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ErasedKeysMissing(
-                f"{object_uri(self._bucket, key)}: found {type(error).__name__}: {error}, expected the keys that "
-                "are forgotten, as a writer writes them. Restore the object: without it persons could come back."
+                f"{object_uri(self._bucket, key)}: found {type(error).__name__}: {error}, expected the forgotten keys "
+                "as a writer writes them. The table is not written: data of persons who were forgotten could come "
+                "back. Restore an earlier version of the object."
             ) from None
         return dict(orders), str(stored["ETag"])
 
     def write(self, orders: Mapping[str, str]) -> None:
-        """Keep the order of each hash, over what was read or written before. When this returns, every later writer
-        knows them. Raises LeaseLost where something else is there by now."""
+        """Write the orders by hash over the version that was read or written before.
+
+        When this returns, every later writer knows them. Raises LeaseLost if another writer has written the object.
+        """
         body = json.dumps({"orders": orders}, sort_keys=True).encode()
         condition = {"IfNoneMatch": "*"} if self._etag is None else {"IfMatch": self._etag}
         try:
@@ -147,6 +154,6 @@ class ErasedStore:
             there, etag = self._read(self._key)
             if there != orders:
                 raise LeaseLost(f"{self.address}: another writer has written it meanwhile") from None
-            self._etag = etag  # it is this one's own: the answer was lost
+            self._etag = etag  # this writer wrote it, and S3's answer was lost
         else:
             self._etag = str(stored["ETag"])

@@ -1,8 +1,7 @@
-"""Rewriting landing objects without the records of keys that are forgotten: the one exception to writing them once.
+"""Rewrites landing objects without the records of erased keys. Nothing else ever rewrites a landing object.
 
-An object keeps its name, its metadata, and a line for each offset, so that the sink, the cursors and the order of
-offsets know nothing of it. It is written over the version that was read: one that has expired meanwhile does not come
-back.
+An object keeps its name, its metadata, and a line for each offset. So the sink, the cursors and the order of offsets do
+not change. It is written over the version that was read, so an object that expired meanwhile does not come back.
 """
 
 from __future__ import annotations
@@ -23,13 +22,16 @@ _TRIES = 6
 
 
 class Searched(NamedTuple):
-    """What was done to landing objects: how many were read and rewritten, how many of their records gave way, and how
-    many tell no row."""
+    """The result of searching landing objects."""
 
     objects: int = 0
+    """The objects that were read."""
     rewritten: int = 0
+    """The objects that were rewritten."""
     records: int = 0
+    """The records that were removed or changed."""
     unreadable: int = 0
+    """The records without a readable key, and the objects that cannot be read."""
 
     def and_those(self, others: Searched) -> Searched:
         """The sums of both."""
@@ -39,8 +41,12 @@ class Searched(NamedTuple):
 def clear(
     spark: SparkSession, objects: Sequence[tuple[str, str]], parallelism: int, lines: Callable[[], LandedLines]
 ) -> Searched:
-    """Rewrite those of the landing objects, each its bucket and key, in which something is of a key that is forgotten,
-    and remove their former versions. ``lines`` makes what finds it in an object."""
+    """Rewrite the landing objects that have records of erased keys, and delete their former versions.
+
+    - ``objects``: the bucket and the key of each object.
+    - ``parallelism``: the number of Spark tasks.
+    - ``lines``: makes the reader for the lines of one object.
+    """
     if not objects:
         return Searched()
 
@@ -81,12 +87,14 @@ def _search(s3: Any, bucket: str, key: str, line_reader: Callable[[], LandedLine
 def _written_over(
     s3: Any, bucket: str, key: str, stored: Mapping[str, Any], text: str, *, may_be_refused: bool
 ) -> bool:
-    """Write an object over the version that was read. False where that is gone: it has expired, somebody else has
-    rewritten it, or this has, and the answer was lost."""
-    told = {name: stored[name] for name in ("ContentType", "ContentEncoding") if stored.get(name)}
+    """Write an object over the version that was read. Returns False if that version is gone.
+
+    It has expired, another process has rewritten it, or this one has and S3's answer was lost.
+    """
+    kept = {name: stored[name] for name in ("ContentType", "ContentEncoding") if stored.get(name)}
     body = gzip.compress(text.encode("utf-8"), mtime=0)
     try:
-        s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata=stored["Metadata"], IfMatch=stored["ETag"], **told)
+        s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata=stored["Metadata"], IfMatch=stored["ETag"], **kept)
     except s3.exceptions.ClientError as error:
         if not met_another(error) or not may_be_refused:
             raise

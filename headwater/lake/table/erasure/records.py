@@ -1,8 +1,9 @@
-"""Which records are of keys that are forgotten, and what of a landed line may stay.
+"""Finds records of erased keys, and removes them from landed lines.
 
-A record tells keys in its own key, in the images before and after, and in the headers by which Debezium says what key a
-row had or gets. A record of a forgotten key gives way to one that gives no row, so that each offset stays where it is.
-Only an update that also tells another row stays, as what it is for that one: its insert, or its delete.
+Keys stand in a record's own key, in the before and after images, and in headers: Debezium names a row's former or next
+key there. A record of an erased key is replaced by a record that gives no row, so each offset stays.
+
+An update that moves a row from an erased key to another one becomes that one's insert. The reverse becomes a delete.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from headwater.lake.decoding.debezium_decoder import REKEYED, PostgresDecoder
 from headwater.lake.table.erasure.keys import ErasedKeys, row_key
 
 _LAST_OF_SNAPSHOT = ("last", "last_in_data_collection")
-_NOT_TOLD = (AttributeError, LookupError, TypeError, ValueError)
+_UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 
 IsErased = Callable[[Any, int | None], bool | None]
-"""Whether a record as quarantine keeps it, read in that epoch, is of a forgotten key; None where it tells no key, so
-that nobody can say whose it is."""
+"""Whether a quarantined record has an erased key; None if it has no readable key. The arguments are the record, and the
+epoch in which it was read."""
 
 
 def kept_records(contract: Contract, erased: ErasedKeys, epoch: int, mask_key: bytes | None) -> IsErased:
-    """What tells that of a table's quarantined records. ``epoch`` is that of records that were kept without theirs."""
+    """The ``IsErased`` of a table. ``epoch`` is the epoch of quarantined records without their own."""
     if contract.source.database == DYNAMODB:
-        # It needs a package that EMR's nodes do not have.
+        # Imported here, because it needs msgspec, which EMR's nodes do not have.
         from headwater.lake.table.erasure.items import kept_items
 
         return kept_items(contract, erased, epoch, mask_key)
@@ -46,14 +47,16 @@ def kept_records(contract: Contract, erased: ErasedKeys, epoch: int, mask_key: b
 
 @dataclass
 class Cleared:
-    """What was done to lines: how many gave way, and how many tell no row, so that nobody can say whose they are."""
+    """The counts of lines that were processed."""
 
     lines: int = 0
+    """The lines that were replaced."""
     unreadable: int = 0
+    """The lines without a readable key. They are kept, and may be of anyone."""
 
 
 class LandedLines:
-    """Reads the landed lines of a topic. ``epoch`` is that of records that do not say theirs."""
+    """Reads the landed lines of a topic. ``epoch`` is the epoch of records without its header."""
 
     def __init__(self, contract: Contract, epoch: int, erased: ErasedKeys) -> None:
         self._decoder = PostgresDecoder(contract, epoch)
@@ -61,12 +64,12 @@ class LandedLines:
         self.cleared = Cleared()
 
     def is_erased(self, record: Any) -> bool | None:
-        """Whether a landed record, as its line's JSON has it, is of a forgotten key; None where it tells no key."""
+        """Whether a landed record, its line's JSON, has an erased key; None if it has no readable key."""
         images: list[Any] = []
         order = None
-        with suppress(*_NOT_TOLD):
+        with suppress(*_UNREADABLE):
             images.append(_document(record.get("key")))
-        with suppress(*_NOT_TOLD):
+        with suppress(*_UNREADABLE):
             event = _event(record)
             images += _images(event)
             order = self._order(event, record.get("headers", ()))
@@ -74,17 +77,17 @@ class LandedLines:
         return any(self._covers(key, order) for key in keys) if keys else None
 
     def without_erased(self, line: str) -> str:
-        """What of a line may stay: the line as it is where nothing in it is of a forgotten key."""
+        """The line without its parts of erased keys; the same line if it has none."""
         try:
             record = json.loads(line)
             headers = record["headers"]
             key = self._decoder.row_key(_document(record["key"]))
-        except _NOT_TOLD:
+        except _UNREADABLE:
             self.cleared.unreadable += 1
             return line
         try:
             event = _event(record)
-        except _NOT_TOLD:
+        except _UNREADABLE:
             event = None
         order = self._order(event, headers)
         changed = self._instead(record, event, key, order)
@@ -99,7 +102,7 @@ class LandedLines:
         return json.dumps({**record, "headers": headers}, separators=(",", ":"), ensure_ascii=False)
 
     def _instead(self, record: dict[str, Any], event: Any, key: str | None, order: str | None) -> dict[str, Any] | None:
-        """What stays of a record in which something is of a forgotten key; None where nothing is."""
+        """The record that replaces one with an erased key; None if the record has none."""
         before, after, *refused = (self._decoder.row_key(image) for image in _images(event))
         covered = [self._covers(known, order) for known in (before, after)]
         if not any((*covered, *(self._covers(known, order) for known in (key, *refused)))):
@@ -108,7 +111,7 @@ class LandedLines:
         if event is None:
             return blank
         if event["source"].get("snapshot") in _LAST_OF_SNAPSHOT:
-            # It ends what came before, as the connector's own record of that does.
+            # The last row of a snapshot also sets a truncate marker: that stays, as the connector's own record of it.
             stays = {**event, "op": "t", "before": None, "after": None}
             return {**record, "key": None, "value": _packed(_without_refused(stays))}
         if event["op"] == "u" and None not in (before, after) and covered == [True, False]:
@@ -119,14 +122,14 @@ class LandedLines:
         return blank
 
     def _header(self, name: str, content_: str | None, order: str | None) -> str | None:
-        """A header's content, None where it is a forgotten key."""
+        """A header's content; None if it is an erased key."""
         if name not in REKEYED:
             return content_
         try:
-            told = _document(content_)
-        except _NOT_TOLD:
+            named = _document(content_)
+        except _UNREADABLE:
             return content_
-        return None if self._covers(self._decoder.row_key(told), order) else content_
+        return None if self._covers(self._decoder.row_key(named), order) else content_
 
     def _order(self, event: Any, headers: Any) -> str | None:
         return None if event is None else self._decoder.order_told(event, headers)
@@ -136,7 +139,7 @@ class LandedLines:
 
 
 def _event(record: Any) -> Any:
-    """A record's change event; None where it has no value. Raises what ``_NOT_TOLD`` names."""
+    """A record's change event; None if it has no value. Raises the exceptions of ``_UNREADABLE``."""
     value = record["value"]
     if value is None:
         return None
@@ -147,7 +150,7 @@ def _event(record: Any) -> Any:
 
 
 def _images(event: Any) -> tuple[Any, Any, Any]:
-    """What an event shows of rows: before, after, and that which was too large for it."""
+    """The images of rows in an event: before, after, and the row that the connector refused as too large."""
     if event is None:
         return None, None, None
     refused = event.get("refused")

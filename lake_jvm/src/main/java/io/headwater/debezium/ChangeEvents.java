@@ -24,9 +24,9 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Reads the change events of a table, by what a plan says of its columns, into rows as Spark holds them inside. */
+/** Reads a table's change events into Spark's internal rows, by a plan of its columns. */
 final class ChangeEvents {
-    /** What Debezium writes for a timestamp with time zone that is not known and takes no null. */
+    /** Debezium's value for an unknown timestamp with time zone whose column takes no null. */
     private static final String NO_INSTANT = "1970-01-01T00:00:00Z";
 
     private final String schema;
@@ -88,7 +88,7 @@ final class ChangeEvents {
         return own.left(raw);
     }
 
-    /** A landed line to its row; null where it is that of a tombstone of Kafka's. */
+    /** Converts a landed line to its row; null if it is a tombstone of Kafka's. */
     InternalRow decode(String where, byte[] buffer, int start, int length) throws IOException {
         LandedLine line = LandedLine.of(buffer, start, length, epoch);
         if (line.rekeyed()) {
@@ -140,7 +140,7 @@ final class ChangeEvents {
         return finish(change, position, line);
     }
 
-    /** As {@link JsonText#check}, of a document in which a backslash, or what follows one, may be written as its code. */
+    /** Does as {@link JsonText#check}. Here a backslash, or the letter behind one, may be written as its code. */
     private static void checkPairs(char[] text, int offset, int length) {
         for (int at = offset; at < offset + length - 2; at++) {
             if (text[at] == '\\' && text[at + 1] == 'u' && (text[at + 2] | 32) == 'd') {
@@ -216,7 +216,7 @@ final class ChangeEvents {
         change.placeBefore = before;
     }
 
-    /** Whether a value is what Debezium writes for one that is not known. */
+    /** Whether a value is Debezium's for an unknown one. */
     private static boolean isNothing(JsonParser value) throws IOException {
         return switch (value.currentToken()) {
             case VALUE_NULL -> true;
@@ -418,7 +418,7 @@ final class ChangeEvents {
         return names;
     }
 
-    /** The two LSNs of {@code source.sequence}, -1 for null; null where there is none. */
+    /** The two LSNs of {@code source.sequence}, -1 for null; null if there is none. */
     private static long[] lsns(String sequence) throws IOException {
         if (sequence == null) {
             return null;
@@ -482,7 +482,7 @@ final class ChangeEvents {
         return micros;
     }
 
-    /** A source column: what becomes of its value. */
+    /** A source column, and the columns that take its value. */
     private static final class SourceColumn {
         final Path path;
         final int number;
@@ -499,11 +499,11 @@ final class ChangeEvents {
         }
     }
 
-    /** A column that says where a row is: its number among them, and its place in the row. */
+    /** A column of key or partition: its number among them, and its index in the row. */
     private record Place(
             int number, int at, SourceColumn source, Converter converter, boolean isKey, boolean isPartition) {}
 
-    /** What columns take of a JSON document's value: all of it, or members. */
+    /** The parts of a JSON document that columns take: all of it, or members. */
     private static final class Inside {
         final Path path;
         final int at;
@@ -560,7 +560,7 @@ final class ChangeEvents {
         long millis = Long.MIN_VALUE;
         boolean isBeforeRead;
         boolean isAfterRead;
-        /** The values of key and partition before the change; null where there is no image. */
+        /** The values of key and partition before the change; null if there is no image. */
         Object[] placeBefore;
         /** Whether a place outside the key is without a value in that image. */
         boolean mayLackPlace;

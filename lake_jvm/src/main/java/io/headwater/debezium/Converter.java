@@ -20,8 +20,8 @@ import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Converts a value that is not null and at which a parser stands into what Spark holds inside of a row, exactly, or leaves
- * the record to the careful decoder, which knows more forms.
+ * Converts a value, at which a parser stands and which is not null, exactly into what Spark holds inside of a row. A value
+ * in another form throws, and leaves its record to the careful decoder.
  */
 @FunctionalInterface
 interface Converter {
@@ -161,7 +161,7 @@ interface Converter {
         };
     }
 
-    /** Objects: the members that the type names; what else there is goes to the rest. */
+    /** Converts objects: columns get the members that the type names; all others go to the rest. */
     final class Struct implements Converter {
         private final Map<String, Integer> places = new HashMap<>();
         private final Converter[] converters;

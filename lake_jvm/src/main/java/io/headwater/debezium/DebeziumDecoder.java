@@ -21,10 +21,9 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Decodes the usual change events of one PostgreSQL table, as the S3 sink lands them: the rows that
- * {@code debezium_decoder.py} makes of them, which decides what is right and is many times slower. A record in which
- * anything is not as usual is left to that decoder: it comes as a row of nothing but {@code _raw}, its source and its line
- * with a space between them.
+ * Decodes the usual change events of one PostgreSQL table, as the S3 sink lands them. {@code debezium_decoder.py} is many
+ * times slower and decides which rows are right: this decoder makes the same rows. It leaves each unusual record to that
+ * decoder, as a row of nothing but {@code _raw}. That holds the record's source and line, with a space between them.
  */
 public final class DebeziumDecoder implements Serializable {
     private static final long serialVersionUID = 1;
@@ -39,8 +38,8 @@ public final class DebeziumDecoder implements Serializable {
     }
 
     /**
-     * Landing objects, each called by its {@code topic/partition}, to their rows of that type; objects and parallelism are
-     * those of {@link StoredObjects#read}.
+     * Decodes landing objects, each called by its {@code topic/partition}, to rows of that type. Objects and parallelism
+     * are as in {@link StoredObjects#read}.
      */
     public Dataset<Row> decode(SparkSession session, String objects, int parallelism, StructType type) {
         return decoded(session, objects, parallelism, type, () -> LANDED);
@@ -62,7 +61,7 @@ public final class DebeziumDecoder implements Serializable {
         return session.internalCreateDataFrame(rows.rdd(), type, false);
     }
 
-    /** A landing object of a {@code topic/partition} to its rows, which are decoded as they are asked for. */
+    /** Decodes a landing object of a {@code topic/partition}. A row is decoded when the caller takes it. */
     public Lines decode(String source, byte[] body) {
         return lines(source, body, LANDED);
     }
@@ -79,16 +78,16 @@ public final class DebeziumDecoder implements Serializable {
         }
     }
 
-    /** What the lines of an object are. */
+    /** Decodes the lines of an object. */
     private interface Records {
-        /** The row of the next line of a source; null where it gives none. */
+        /** Returns the row of the next line of a source; null if the line gives none. */
         InternalRow decode(ChangeEvents events, String source, byte[] buffer, int start, int length) throws IOException;
 
         /** That line as the S3 sink lands it. */
         String landed(byte[] buffer, int start, int length);
     }
 
-    /** What the lines of the next object are. */
+    /** Supplies the decoder for the lines of the next object. */
     private interface RecordsOfObject extends Supplier<Records>, Serializable {}
 
     private static final Records LANDED = new Records() {
@@ -104,7 +103,7 @@ public final class DebeziumDecoder implements Serializable {
         }
     };
 
-    /** Images of rows, the first of which is at the offset 0. */
+    /** Images of rows; the first one has the offset 0. */
     private static final class Images implements Records {
         private final byte[] head;
         private final byte[] tail;

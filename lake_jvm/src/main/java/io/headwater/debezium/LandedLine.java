@@ -12,8 +12,8 @@ import java.util.Arrays;
 import java.util.Base64;
 
 /**
- * A record as the S3 sink lands it, in just that form: a line with offset, timestamp, key, value and headers in this order,
- * contents in base64. {@code rekeyed} where Debezium made it of an update that changed the primary key.
+ * A record exactly as the S3 sink lands it: a line with offset, timestamp, key, value and headers in this order, contents
+ * in base64. It is {@code rekeyed} if Debezium made it of an update that changed the primary key.
  */
 record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean rekeyed) {
     private static final String EPOCH = "headwater.epoch";
@@ -142,7 +142,7 @@ record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean reke
             return number;
         }
 
-        /** What stands in base64, or null. */
+        /** Decodes a field in base64; null stays null. */
         byte[] content() {
             if (takes("null")) {
                 return null;

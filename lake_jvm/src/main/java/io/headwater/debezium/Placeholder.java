@@ -8,9 +8,9 @@ import java.util.stream.Collectors;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Debezium's marker for a TOASTed value that did not come along, in the spelling of any type, as {@code debezium_decoder.py}
- * has them: a text, bytes in hexadecimal, an object for hstore, and arrays of these, of its UUID or of its letters' codes.
- * What looks like one is taken for one.
+ * Debezium's marker for a TOASTed value that did not come along, as {@code debezium_decoder.py} knows it for each type. The
+ * marker is a text, bytes in hexadecimal, an object for hstore, or an array of these, of its UUID or of its letters' codes.
+ * A value that looks like the marker counts as the marker.
  */
 final class Placeholder {
     private static final String TEXT = "__debezium_unavailable_value";

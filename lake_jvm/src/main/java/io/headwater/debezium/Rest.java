@@ -8,7 +8,7 @@ import java.io.IOException;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** What no column of a row takes, by its path. */
+/** The values of a row that no column takes, by path. */
 final class Rest {
     private final boolean isDropped;
     private Map<String, String> entries;
@@ -17,7 +17,7 @@ final class Rest {
         this.isDropped = isDropped;
     }
 
-    /** Where a value is in a source column: that column, or a member of an object or an element of an array in it. */
+    /** The path of a value in a source column: the column, or a member of an object or an element of an array in it. */
     record Path(Path above, String name, int level) {
         Path(String column) {
             this(null, column, 0);
@@ -31,7 +31,7 @@ final class Rest {
             return new Path(this, Integer.toString(at), level + 1);
         }
 
-        /** As Python's {@code dotted}. */
+        /** Returns the path as text, as Python's {@code dotted} does. */
         String text() {
             if (name.indexOf('.') >= 0 || name.indexOf('"') >= 0) {
                 throw LEFT;
@@ -62,7 +62,7 @@ final class Rest {
         }
     }
 
-    /** All of it as JSON; null where there is nothing. */
+    /** Returns all values as JSON; null if there are none. */
     String text() {
         return entries == null ? null : JsonText.ofMembers(entries);
     }

@@ -37,7 +37,7 @@ public final class JsonText {
 
     private JsonText() {}
 
-    /** What Python has written: a plan, or a list. */
+    /** Parses a plan or a list that Python has written. */
     public static JsonNode parsed(String text) {
         try {
             return new ObjectMapper().readTree(text);
@@ -47,8 +47,8 @@ public final class JsonText {
     }
 
     /**
-     * Whether eight letters are ASCII and at none a letter's code may begin, of which the eight that begin one later have the
-     * u: a byte that is zero, less one, borrows its highest bit.
+     * Whether eight letters are ASCII and none begins a letter's code. A code begins with a backslash; the eight letters
+     * from the next position then have a u there. To find a zero byte, subtract one: it borrows its highest bit.
      */
     private static boolean isPlain(long letters, long later) {
         long others = letters ^ EACH_A_BACKSLASH | later ^ EACH_A_U;
@@ -56,7 +56,7 @@ public final class JsonText {
     }
 
     /**
-     * Refuses what Jackson and Python may read differently, or the lake cannot hold.
+     * Refuses JSON that Jackson and Python may read differently, or that the lake cannot hold.
      *
      * @return whether it may have a letter that is written as its code: a backslash stands before a u
      */
@@ -89,7 +89,7 @@ public final class JsonText {
         return mayHaveCodes;
     }
 
-    /** How many bytes a letter has that is not ASCII; the well-formed sequences are those of the Unicode Standard. */
+    /** The number of bytes of a letter that is not ASCII; the Unicode Standard defines the well-formed sequences. */
     private static int bytesOfLetter(byte[] value, int at) {
         int first = value[at] & 0xff;
         int more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
@@ -242,7 +242,7 @@ public final class JsonText {
         return true;
     }
 
-    /** A text in quotation marks, as Python's {@code json.dumps} writes it where it need not be ASCII. */
+    /** Returns a text in quotation marks, as Python's {@code json.dumps} writes it without ASCII escapes. */
     public static void quote(StringBuilder text, String value) {
         text.append('"');
         for (int at = 0; at < value.length(); at++) {

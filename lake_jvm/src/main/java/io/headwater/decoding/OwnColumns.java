@@ -49,7 +49,7 @@ public final class OwnColumns {
     }
 
     /**
-     * Gives a row, which has its values, the writer's columns up to {@code _deleted}.
+     * Sets the writer's columns up to {@code _deleted} in a row that has its values.
      *
      * @param change the text that is the same if the change comes again
      * @return where the columns behind them begin
@@ -83,7 +83,7 @@ public final class OwnColumns {
         return text.append(']').toString();
     }
 
-    /** As {@code _hashable} of {@code changes.py}, which says where Hudi would look for the parts of a key for good. */
+    /** Does as {@code _hashable} of {@code changes.py}, which names the keys in which Hudi would search without end. */
     private static String hashable(String key) {
         int last = key.lastIndexOf(':');
         if (last < 0 || key.indexOf(',') < 0) {

@@ -11,7 +11,7 @@ import java.time.LocalDate;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Texts of single values to what Spark holds inside of a row, and the digits of an order. What is odd is left. */
+/** Converts texts of single values to what Spark holds inside of a row, and the digits of an order. Leaves odd texts. */
 public final class Scalars {
     public static final long DAY_MICROS = 86_400_000_000L;
     /** The first and the last moment of the years 1 to 9999. */
@@ -38,7 +38,7 @@ public final class Scalars {
         return number;
     }
 
-    /** Refuses what is not written in plain digits: no exponent, no needless zero before it. Returns where the point is. */
+    /** Refuses all but plain digits: no exponent, no needless zero in front. Returns the position of the point. */
     public static int checkDecimal(String digits) {
         int at = digits.startsWith("-") ? 1 : 0;
         int whole = at;
@@ -144,7 +144,7 @@ public final class Scalars {
         return seconds * 1_000_000 + fraction;
     }
 
-    /** Refuses null in a key, and what the careful decoders look at more closely before they make a partition of it. */
+    /** Refuses null in a key, and values that the careful decoders check before they make a partition of them. */
     public static void checkPlace(Object value, boolean isKey, boolean isPartition) {
         if (value == null && isKey) {
             throw LEFT;

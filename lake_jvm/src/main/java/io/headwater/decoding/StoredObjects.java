@@ -15,11 +15,11 @@ import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.util.SerializableConfiguration;
 
-/** Objects of a store, spread over the executors, each of which is read as a whole by the task that decodes it. */
+/** Objects of a store, spread over the executors. The task that decodes an object reads it as a whole. */
 public final class StoredObjects {
     private StoredObjects() {}
 
-    /** What an object is called, and its content. */
+    /** An object: its name and its content. */
     public record Content(String name, byte[] bytes) {}
 
     /** Reads objects (one at least), a list of the name and the address of each as JSON, in so many tasks at most. */

@@ -7,7 +7,7 @@ import java.time.LocalDate;
 import java.util.zip.CRC32;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** What a contract's transform makes of a value as Spark holds it inside of a row. */
+/** A contract's transform, on a value as Spark holds it inside of a row. */
 public final class Transform {
     private static final int MONTH_LENGTH = "2024-02".length();
     private static final int DAY_LENGTH = "2024-02-29".length();
@@ -54,7 +54,7 @@ public final class Transform {
         };
     }
 
-    /** Of a date, or of a timestamp as it is written, whatever its offset. */
+    /** Transforms a date, or a timestamp in its own offset. */
     private String ofWritten(String text) {
         boolean isMoment = text.length() > DAY_LENGTH;
         if (text.length() < DAY_LENGTH

@@ -19,14 +19,14 @@ import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Converts what stands beside the tag of a typed value, at which a parser stands, into what Spark holds inside of a row, and
- * leaves the parser at its end.
+ * Converts the content of a typed value, at which a parser stands, into what Spark holds inside of a row. Leaves the parser
+ * at the content's end.
  */
 @FunctionalInterface
 interface Conversion {
     int LONG_DIGITS = 18;
 
-    /** {@code source} has what the parser reads. What the type does not name goes to {@code left}. */
+    /** {@code source} holds the bytes that the parser reads. Parts that the type does not name go to {@code left}. */
     Object read(JsonParser beside, byte[] source, Leftovers left) throws IOException;
 
     /** The conversion of that plan, which {@code usual_items.py} makes of a column. */
@@ -58,7 +58,7 @@ interface Conversion {
         }
     }
 
-    /** Whether a type names parts of a value, of which there may be others. */
+    /** Whether a type names parts of a value, so that the value may have other parts too. */
     private static boolean isInParts(JsonNode plan) {
         return plan.get("kind").asText().equals("struct") || plan.path("in_parts").asBoolean();
     }
@@ -136,7 +136,7 @@ interface Conversion {
         return new GenericArrayData(found.toArray());
     }
 
-    /** A list; {@code left} is for elements with parts, of which null is left over too. */
+    /** Converts a list; {@code left} is for elements with parts, where an element that is null is left over too. */
     private static Object list(JsonParser beside, byte[] source, String tag, Conversion element, Leftovers left)
             throws IOException {
         if (beside.currentToken() != JsonToken.START_ARRAY) {
@@ -173,7 +173,7 @@ interface Conversion {
         return converted;
     }
 
-    /** The text of a map or a list with its tag, where it has no spaces. */
+    /** Returns the text of a map or a list with its tag, if it has no spaces. */
     private static Object document(JsonParser beside, byte[] source, String tag) throws IOException {
         if (beside.currentToken() != (tag.equals("M") ? JsonToken.START_OBJECT : JsonToken.START_ARRAY)) {
             throw LEFT;
@@ -190,17 +190,17 @@ interface Conversion {
         return UTF8String.fromBytes(text);
     }
 
-    /** Where the token begins at which the parser stands. */
+    /** Returns the position where the current token begins. */
     static int startOf(JsonParser json) {
         return (int) json.currentTokenLocation().getByteOffset();
     }
 
-    /** Where the token ends at which the parser stands. */
+    /** Returns the position where the current token ends. */
     static int endOf(JsonParser json) {
         return (int) json.currentLocation().getByteOffset();
     }
 
-    /** The tag of the typed value at whose beginning the parser stands, which then stands at what is beside the tag. */
+    /** Returns the tag of the typed value at whose beginning the parser stands, and moves the parser to its content. */
     static String tagOf(JsonParser value) throws IOException {
         if (value.currentToken() != JsonToken.START_OBJECT || value.nextToken() != JsonToken.FIELD_NAME) {
             throw LEFT;
@@ -215,7 +215,7 @@ interface Conversion {
         return tag.equals("NULL") && beside.currentToken() == JsonToken.VALUE_TRUE;
     }
 
-    /** Goes on to the end of a typed value, behind what is beside its tag. */
+    /** Moves the parser from the content of a typed value to the value's end. */
     static void end(JsonParser value) throws IOException {
         if (value.nextToken() != JsonToken.END_OBJECT) {
             throw LEFT;
@@ -238,7 +238,7 @@ interface Conversion {
             }
         }
 
-        /** Reads a member into {@code found}; returns what it leaves, null for nothing. */
+        /** Reads a member into {@code found}. Returns its leftovers, or null without any. */
         private Leftovers member(
                 JsonParser value, byte[] source, int at, Leftovers left, String name, Object[] found) throws IOException {
             int start = startOf(value);

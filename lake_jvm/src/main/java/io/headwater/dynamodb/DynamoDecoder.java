@@ -15,9 +15,9 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Decodes the usual changes of one DynamoDB table, as its Kinesis destination sends them: the rows that
- * {@code dynamodb_decoder.py} makes of them, which decides what is right and is many times slower. A record in which
- * anything is not as usual is left to that decoder: it comes as a row of nothing but {@code _raw}, as quarantine keeps it.
+ * Decodes the usual changes of one DynamoDB table, as its Kinesis destination sends them. {@code dynamodb_decoder.py} is
+ * many times slower and decides which rows are right: this decoder makes the same rows. It leaves each unusual record to
+ * that decoder: as a row of nothing but {@code _raw}, which holds the record as quarantine keeps it.
  */
 public final class DynamoDecoder implements Serializable {
     private static final long serialVersionUID = 1;

@@ -24,7 +24,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Reads the changes of a table's items, by what a plan says of its columns, into rows as Spark holds them inside. */
+/** Reads the changes of a table's items into Spark's internal rows, by a plan of its columns. */
 final class ItemChanges {
     private static final int ORDER_DIGITS = 81;
     private static final int TIE_DIGITS = 56;
@@ -39,7 +39,7 @@ final class ItemChanges {
     private final Object[] blank;
     private final Map<String, Attribute> attributes = new HashMap<>();
     private final List<String> reserved = new ArrayList<>();
-    /** Of key and partition; each attribute once. */
+    /** The attributes of key and partition, each once. */
     private final List<Place> places = new ArrayList<>();
 
     private final Map<String, Integer> partitionAttributes = new HashMap<>();
@@ -140,7 +140,7 @@ final class ItemChanges {
         return finish(change, record);
     }
 
-    /** Of who made the change: null, or an object of texts. */
+    /** Whether {@code userIdentity}, which is null or an object of texts, names DynamoDB's time to live. */
     private static boolean isTimeToLive(JsonParser json) throws IOException {
         if (json.currentToken() == JsonToken.VALUE_NULL) {
             return false;
@@ -207,7 +207,7 @@ final class ItemChanges {
         }
     }
 
-    /** Begin and end of the attributes of that name, by their numbers; null where there is no image. */
+    /** The begin and end of the attributes of that name, by their numbers; null if there is no image. */
     private static int[] slices(JsonParser json, Map<String, Integer> names) throws IOException {
         if (json.currentToken() == JsonToken.VALUE_NULL) {
             return null;
@@ -233,7 +233,7 @@ final class ItemChanges {
         return slices;
     }
 
-    /** Where the object ends at whose end the parser stands. */
+    /** Returns the position behind the object at whose end the parser stands. */
     private static int endOf(JsonParser json) {
         if (json.currentToken() != JsonToken.END_OBJECT) {
             throw LEFT;
@@ -394,11 +394,11 @@ final class ItemChanges {
 
     /** An attribute of an item, or of a map that columns take members of. */
     private static final class Attribute {
-        /** Its number among those of its item or map. */
+        /** Its number among the attributes of its item or map. */
         private final int number;
 
         private final boolean isExcluded;
-        /** Its number among those of the partition; -1 for others. */
+        /** Its number among the attributes of the partition; -1 for others. */
         private int partition = -1;
 
         private final byte[] opening;
@@ -498,9 +498,9 @@ final class ItemChanges {
         }
     }
 
-    /** A column that says where a row is. */
+    /** A column of key or partition. */
     private record Place(int at, String attribute, String tag, Conversion conversion, boolean isKey, boolean isPartition) {
-        /** The value of a typed one; {@code absent} where there is none. */
+        /** Returns the value of a typed one; {@code absent} if there is none. */
         Object read(byte[] data, int start, int end, Object absent) throws IOException {
             if (end == 0) {
                 return absent;
@@ -581,7 +581,7 @@ final class ItemChanges {
             }
         }
 
-        /** Takes what an attribute leaves over for the end of the rest. */
+        /** Takes the leftovers of an attribute, for the end of the rest. */
         void leaveAtEnd(Leftovers left) {
             if (!left.entries().isEmpty()) {
                 atEnd = atEnd.isEmpty() ? new ArrayList<>() : atEnd;

@@ -10,7 +10,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 
-/** What a column's type does not name of an attribute's value, or of a part of it, by its path. */
+/** The parts of an attribute's value, or of a part of it, that a column's type does not name, by path. */
 final class Leftovers {
     /** A text, and where its value is in the record. */
     record Entry(String path, int start, int end) {}
@@ -19,7 +19,7 @@ final class Leftovers {
     private final String name;
     private List<Entry> entries;
 
-    /** Those of the attribute at that path. */
+    /** Leftovers of the attribute at that path. */
     Leftovers(String path) {
         this(null, path);
     }
@@ -29,7 +29,7 @@ final class Leftovers {
         this.name = name;
     }
 
-    /** Those of a part of this value. */
+    /** Leftovers of a part of this value. */
     Leftovers of(String part) {
         return new Leftovers(this, part);
     }

@@ -5,7 +5,7 @@ import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
 import java.util.HashSet;
 import java.util.Set;
 
-/** The names of an object, of which none may be there twice: those that are known by their numbers, and others. */
+/** The names of an object, to see that none is there twice: names that are known by their numbers, and others. */
 final class Once {
     private static final int BITS = 64;
 

@@ -9,7 +9,7 @@ import java.util.Iterator;
 
 /** A record of a Kinesis stream; data and sequence number may be null. */
 record StreamRecord(byte[] data, String sequence, String position) {
-    /** Reads what {@code usual_items.py} has written: of each record the lengths of the three, -1 for null, then the three. */
+    /** Reads records of {@code usual_items.py}: each has the lengths of its three fields, -1 for null, then the fields. */
     static Iterator<StreamRecord> all(byte[] written) {
         ByteBuffer content = ByteBuffer.wrap(written);
         return new Iterator<>() {
@@ -42,7 +42,7 @@ record StreamRecord(byte[] data, String sequence, String position) {
         return part == null ? null : new String(part, StandardCharsets.UTF_8);
     }
 
-    /** As quarantine keeps a record, and {@code kept_decoder} reads it. */
+    /** Returns the record in the form that quarantine keeps and {@code kept_decoder} reads. */
     String kept() {
         StringBuilder text = new StringBuilder("{\"sequence\":");
         append(text, sequence);

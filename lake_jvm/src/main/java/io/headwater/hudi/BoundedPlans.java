@@ -9,8 +9,8 @@ import org.apache.hudi.config.HoodieWriteConfig;
 import org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy;
 
 /**
- * Plans that are done soon: the file groups with the most log files first, until they are much to do. Hudi's own bound takes
- * no count of file groups of less than a megabyte, and takes one without a base file for as large as can be.
+ * Plans compactions that end soon: the file groups with the most log files come first, up to a bound on their cost. Hudi's
+ * own bound does not count file groups of less than a megabyte, and counts one without a base file as the largest possible.
  */
 public final class BoundedPlans extends LogFileNumBasedCompactionStrategy {
     private static final double MOST = 64;
@@ -38,7 +38,7 @@ public final class BoundedPlans extends LogFileNumBasedCompactionStrategy {
         return plan.getOperations().stream().mapToDouble(BoundedPlans::cost).sum() >= MOST;
     }
 
-    /** In megabytes to read. What a file group costs besides counts for one. */
+    /** The cost in megabytes to read; the further cost of a file group counts as one. */
     private static double cost(HoodieCompactionOperation operation) {
         return megabytesToRead(operation) + 1;
     }

@@ -37,8 +37,9 @@ import org.apache.parquet.schema.MessageType;
 import org.apache.parquet.schema.Type;
 
 /**
- * Has Hudi read small base files whole, by one request each: its own reader asks S3 nine times, and parses Hadoop's default
- * configuration for each file. A file that has not the columns in just the types that are asked for is left to it.
+ * Has Hudi read small base files whole, by one request each. Hudi's own reader asks S3 nine times, and parses Hadoop's
+ * default configuration for each file. It still reads a file that lacks a wanted column, or has
+ * it in another type.
  */
 final class SmallBaseFiles extends HoodieAvroReaderContext {
     private static final long MOST_BYTES = 4 << 20;
@@ -85,7 +86,7 @@ final class SmallBaseFiles extends HoodieAvroReaderContext {
                 && found.asPrimitiveType().getTypeLength() == column.asPrimitiveType().getTypeLength();
     }
 
-    /** The rows of a file in a schema, each read when it is asked for. */
+    /** The rows of a file in a schema. A row is read when the caller takes it. */
     private static final class Rows implements ClosableIterator<IndexedRecord> {
         private final ParquetFileReader reader;
         private final CodecFactory codecs;
@@ -105,7 +106,7 @@ final class SmallBaseFiles extends HoodieAvroReaderContext {
             this.materializer = materializer;
         }
 
-        /** Null where the file's columns have other types. */
+        /** Returns null if the file's columns have other types. */
         static Rows of(InputFile file, Schema required, Configuration configuration) throws IOException {
             AvroReadSupport.setRequestedProjection(configuration, required);
             AvroReadSupport.setAvroReadSchema(configuration, required);

@@ -105,13 +105,13 @@ import scala.Function1;
 import scala.Tuple2;
 
 /**
- * Commits small batches to a merge-on-read table with a simple bucket index: a log file for each file group that has a
- * change, or the first base file of a new one, all written at once by the driver. Hudi's own upsert does the same by a row
- * of Spark jobs, whose work for each file group is many times that of its rows.
+ * Commits small batches to a merge-on-read table with a simple bucket index. The driver
+ * writes all files at once. A file group that has a change gets a log file, or its first base file if it is new.
+ * Hudi's own upsert does the same by a row of Spark jobs, whose work for each file group is many times that of its rows.
  *
- * <p>The rows lie where Hudi's upsert puts them, by Hudi's own converter, key generator, bucket hash and writers, and the two
- * may follow each other on one table. One object stands for one table, whose only writer the caller is, and is of no
- * use after an exception, or after another commit to the table than its own.
+ * <p>The rows lie where Hudi's upsert puts them, by Hudi's own converter, key generator, bucket hash and writers. So both
+ * may follow each other on one table. One object stands for one table, and its caller is the table's only writer. After an
+ * exception, or a commit to the table by anybody else, the object cannot be used any more.
  */
 public final class SmallUpserts implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SmallUpserts.class);
@@ -124,15 +124,15 @@ public final class SmallUpserts implements AutoCloseable {
     /** Writes wait for S3 more than they compute. The tables of a driver share it, each no more than its {@link Share}. */
     private static final ExecutorService REQUESTS = requests("small-upserts", 64);
 
-    /** Of one table that looks at many file groups, the commits of others should not wait. */
+    /** A pool of its own, so that one table's scan of many file groups does not delay other tables' commits. */
     private static final ExecutorService READS = requests("small-upserts-reads", 32);
 
     /**
-     * So do compactions, whose parallel streams belong to the pool that runs them. The common one does not see our jars. How
-     * many of its threads merge at once, {@link #MERGES} says.
+     * Pool for compactions. Hudi's parallel streams run in the pool that starts them, and the common pool's class loader
+     * does not see our jars. {@link #MERGES} says how many of its threads merge at once.
      */
     private static final ForkJoinPool COMPACTIONS = pool(16);
-    /** What lists and archives: commits wait for some of it, and compactions that wait for their turn fill their pool. */
+    /** Pool for listing and archiving. Commits wait for some of it, and waiting compactions would fill their own pool. */
     private static final ForkJoinPool LISTINGS = pool(8);
 
     /** Half of the cores is for the commits, unless one of them waits. */
@@ -155,7 +155,7 @@ public final class SmallUpserts implements AutoCloseable {
     private final Schema schema;
     private final Schema schemaWithMeta;
     private final StructType type;
-    /** What is known of the partitions that were written to: the file groups by their buckets. */
+    /** The known file groups, by partition and bucket, of the partitions that were written to. */
     private final Map<String, Map<Integer, FileGroup>> fileGroups = new HashMap<>();
     private HoodieSparkTable<?> table;
     private String latest;
@@ -248,7 +248,7 @@ public final class SmallUpserts implements AutoCloseable {
                 false);
     }
 
-    /** Whether rows of this type are those of the table: the same columns, each of the same type. */
+    /** Whether rows of this type have the table's columns, each of the same type. */
     public boolean fits(StructType rows) {
         if (rows.length() != type.length()) {
             return false;
@@ -269,8 +269,8 @@ public final class SmallUpserts implements AutoCloseable {
      * @param rows rows that {@link #fits} accepts
      * @param mostBytes how many bytes the latest rows may have
      * @param metadata what the commit carries besides
-     * @return the commit's instant and the partitions it wrote to, in this order; null, and nothing is written, where the
-     *     rows of a task have more than its share of these bytes
+     * @return the commit's instant, then the partitions it wrote to. If the rows of a task have more than its share
+     *     of these bytes, nothing is written, and the result is null
      */
     public List<String> commit(Dataset<Row> rows, long mostBytes, Map<String, String> metadata) throws Exception {
         JavaRDD<InternalRow> all = rows.queryExecution().toRdd().toJavaRDD();
@@ -280,10 +280,10 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Commits rows that are in the driver, without a job of Spark. What is older than the floor becomes a tombstone.
+     * Commits rows that are in the driver, without a job of Spark. A row older than the floor becomes a tombstone.
      *
      * @param held rows whose first columns are those that {@link #fits} accepts
-     * @param floor how it ends rows, or null where it ends none
+     * @param floor how it ends rows, or null if it ends none
      * @return as above; null, and nothing is written, where the table is too large to look here for the rows that end
      */
     public List<String> commit(HeldRows held, Floor floor, Map<String, String> metadata) throws Exception {
@@ -345,7 +345,7 @@ public final class SmallUpserts implements AutoCloseable {
         return answer;
     }
 
-    /** Leaves a compaction that is not complete to whoever opens the table next. */
+    /** Leaves an incomplete compaction to the next writer of the table. */
     @Override
     public void close() throws InterruptedException {
         try {
@@ -364,8 +364,9 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Opens a commit as the newest instant of a timeline that nobody else has touched. Who takes the table over from now on
-     * sees the instant and rolls it back; who has done so before is seen here.
+     * Opens a commit as the newest instant of a timeline that nobody else has touched. A writer that takes the table over
+     * from now on sees the instant and rolls it back. If one has done so before, this finds its instant
+     * and throws.
      */
     private String begin(Iterable<FileGroup> groups) throws InterruptedException {
         String instant = nextInstant();
@@ -393,8 +394,8 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Removes a commit's files where another writer has rolled it back meanwhile: they would be read once the timeline
-     * begins after their instant. Where it is still open, the next rollback takes them.
+     * Removes a commit's files if another writer has rolled it back meanwhile: they would be read once the timeline
+     * begins after their instant. If the commit is still open, the next rollback removes them.
      */
     private void removeAfterRollback(Iterable<FileGroup> groups, String instant, Exception failed) {
         try {
@@ -556,7 +557,7 @@ public final class SmallUpserts implements AutoCloseable {
         return found;
     }
 
-    /** Finds the file groups of those of the partitions that are not known yet, all at once. */
+    /** Finds, all at once, the file groups of the partitions that are not known yet. */
     private void readFileGroups(Iterable<String> partitions) throws ExecutionException, InterruptedException {
         List<Future<Stream<FileSlice>>> listed = new ArrayList<>();
         for (String partition : partitions) {
@@ -577,7 +578,7 @@ public final class SmallUpserts implements AutoCloseable {
         }
     }
 
-    /** The results of all, each of which has ended, however, before this returns or throws. */
+    /** The results of all tasks. Each task has ended before this returns or throws. */
     private static <T> List<T> awaited(List<Future<T>> tasks) throws ExecutionException, InterruptedException {
         List<T> results = new ArrayList<>();
         ExecutionException failed = null;
@@ -685,9 +686,9 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Compacts and archives as often as Hudi's options say, one after the other beside the commits: to be called after each
-     * of them, once it is told of. What it does itself takes as long as some requests, unless a compaction has to be waited
-     * for, or run again by Spark.
+     * Compacts and archives as often as Hudi's options say, one after the other beside the commits. To be called after each
+     * commit, once the commit is reported. A call takes as long as some requests, unless it has to wait for a compaction,
+     * or Spark has to run one again.
      *
      * @return whether a compaction is complete that was not before
      */
@@ -731,7 +732,7 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Runs the compaction that a killed writer, or a failure, has left open: hudi-rs leaves out what was committed behind it.
+     * Runs the compaction that a killed writer, or a failure, has left open: hudi-rs leaves out the commits behind it.
      *
      * @return whether there was one
      */
@@ -757,8 +758,8 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Begins to compact what Hudi plans, beside the commits that follow: here, or, where that is much to read, by a job of
-     * Spark. Says whether there is anything to compact.
+     * Begins a compaction that Hudi plans, beside the commits that follow. It runs here, or as a job of Spark if there is
+     * much to read. Returns whether there is anything to compact.
      */
     private boolean compact() throws ExecutionException, InterruptedException {
         HoodieLocalEngineContext here = new HoodieLocalEngineContext(metaClient.getStorageConf());
@@ -807,7 +808,7 @@ public final class SmallUpserts implements AutoCloseable {
         return true;
     }
 
-    /** Writes the files of a plan, and gives what completes it. */
+    /** Writes the files of a plan. Returns the metadata of the commit that completes it. */
     @SuppressWarnings({"rawtypes", "unchecked"})
     private HoodieCommitMetadata compact(
             HoodieEngineContext by, HoodieWriteConfig itsConfig, HoodieTable written, String instant, HoodieCompactor compactor) {
@@ -832,8 +833,8 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Completes the compaction that is under way, where its files are written, or {@code wait} for them. Where they could not
-     * be written, Spark runs it after the next commit.
+     * Completes the compaction that is under way, if its files are written; with {@code wait} waits until they are. If they
+     * could not be written, Spark runs the compaction after the next commit.
      *
      * @return whether it is complete
      */
@@ -866,8 +867,8 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * A table's share of a pool: no more of its tasks are there at once than what is {@code free} at first. Where S3 answers
-     * nothing of one table, whose prefix it throttles, the others have threads.
+     * A table's share of a pool: at most {@code free} of its tasks are in the pool at once. If S3 throttles one table's
+     * prefix and answers nothing, the other tables still have threads.
      */
     private record Share(ExecutorService pool, Semaphore free) {
         <T> Future<T> submit(Callable<T> task) {
@@ -882,7 +883,7 @@ public final class SmallUpserts implements AutoCloseable {
         }
     }
 
-    /** A file group and its latest slice; {@code logVersion} is 0 where the slice has no log file. */
+    /** A file group and its latest slice; {@code logVersion} is 0 if the slice has no log file. */
     private record FileGroup(String partition, String fileId, String baseInstant, int logVersion) {
         static FileGroup first(String partition, int bucket) {
             String fileId = FSUtils.createNewFileId(BucketIdentifier.newBucketFileIdPrefix(bucket), 0);
@@ -929,7 +930,7 @@ public final class SmallUpserts implements AutoCloseable {
         }
     }
 
-    /** What Hudi's writers ask of the task in which they run; the number is the file group's within its commit. */
+    /** The task that Hudi's writers believe to run in; the number is the file group's within its commit. */
     private static final class Task extends TaskContextSupplier {
         private final int number;
 
@@ -978,7 +979,7 @@ public final class SmallUpserts implements AutoCloseable {
             }
         }
 
-        /** What was written, once all is. */
+        /** The metadata of the written files, once all are written. */
         HoodieCommitMetadata metadata() throws ExecutionException, InterruptedException {
             hurry();
             return written.get();
@@ -1064,7 +1065,7 @@ public final class SmallUpserts implements AutoCloseable {
         }
     }
 
-    /** Of a task's rows the latest of each place; a null alone where they have more bytes. */
+    /** Returns a task's latest row of each partition and key; a single null if they have more bytes. */
     private record LatestRows(int[] place, DataType[] types, int order, long mostBytes)
             implements FlatMapFunction<Iterator<InternalRow>, UnsafeRow> {
         static LatestRows of(StructType rows, List<String> place, long mostBytes) {

@@ -20,13 +20,13 @@ import org.apache.hudi.storage.StoragePath;
 import org.apache.hudi.storage.hadoop.HoodieHadoopStorage;
 
 /**
- * A table's storage for its one writer. It does not look whether a delta commit's files are there before it writes them,
- * and reads the log files that this driver has written lately from memory: a compaction merges them soon after, and would
- * ask S3 four times for each.
+ * A table's storage for its one writer. It writes a delta commit's files without a check whether they exist. It reads from
+ * memory the log files that this driver has written lately. A compaction merges them soon after, and would ask
+ * S3 four times for each.
  */
 class TableStorage extends HoodieHadoopStorage {
     private static final Recent RECENT = new Recent(64 << 20);
-    /** A larger file is read from S3: it would take the place of many, each of which costs as many requests. */
+    /** A larger file is read from S3: in memory it would displace many small ones, and each of those saves as much. */
     private static final int MOST_OF_ONE = 4 << 20;
 
     TableStorage(StoragePath path, StorageConfiguration<?> configuration) {
@@ -40,15 +40,15 @@ class TableStorage extends HoodieHadoopStorage {
         return content == null ? super.openSeekable(path, bufferSize, wrapStream) : new Read(new Place(content));
     }
 
-    /** Hudi's readers make one of their own of what they are given, with a configuration that they change. */
+    /** Hudi's readers copy the storage that they get, and change the copy's configuration. */
     @Override
     public HoodieStorage newInstance(StoragePath path, StorageConfiguration<?> configuration) {
         return new TableStorage(path, configuration);
     }
 
     /**
-     * What a delta commit's requested instant goes on to has its name, which is its writer's alone. A compaction's is also
-     * that of who takes the table over, and runs it again.
+     * A delta commit's files on the timeline have its instant's name, which only its writer uses. A compaction's may also
+     * be written by a writer that takes the table over and runs it again.
      */
     @Override
     public OutputStream create(StoragePath path, boolean overwrite) throws IOException {
@@ -58,7 +58,7 @@ class TableStorage extends HoodieHadoopStorage {
         return isOwn ? createUnseen(path) : super.create(path, overwrite);
     }
 
-    /** S3A would look for a file, and for a folder; where it knows the option, it looks for neither. */
+    /** S3A would look for a file, and for a folder. If it knows the option, it looks for neither. */
     OutputStream createUnseen(StoragePath path) throws IOException {
         FileSystem files = (FileSystem) getFileSystem();
         FSDataOutputStreamBuilder<?, ?> file = files.createFile(HadoopFSUtils.convertToHadoopPath(path));
@@ -73,7 +73,7 @@ class TableStorage extends HoodieHadoopStorage {
         return super.deleteFile(path);
     }
 
-    /** For log files, of which none is there yet. */
+    /** For log files that do not exist yet. */
     TableStorage forLogFiles() {
         return new LogFiles(new StoragePath(getUri()), getConf());
     }
@@ -96,7 +96,7 @@ class TableStorage extends HoodieHadoopStorage {
         }
     }
 
-    /** Writes a file, and keeps what it is made of once all of it is written, unless that is much. */
+    /** Writes a file, and keeps its bytes in memory once all are written, unless they are many. */
     private static final class Kept extends FilterOutputStream {
         private final StoragePath path;
         /** None where not all of the file is known. */

@@ -45,9 +45,9 @@ public final class HeldRows {
     private final int reason;
     private final int raw;
     private final int[] place;
-    /** What the decoder in Java has made. */
+    /** The rows of the decoder in Java. */
     private final Latest latest = new Latest();
-    /** What the decoder in Python has made: here late rows are, and those that lack values. */
+    /** The rows of the decoder in Python; late rows, and rows that lack values, are here. */
     private final List<InternalRow> carefulRows = new ArrayList<>();
     /** Floors and bad records. */
     private final List<InternalRow> rowless = new ArrayList<>();
@@ -56,7 +56,7 @@ public final class HeldRows {
     private long bytesOfOthers;
     private int careful;
 
-    /** The columns are given as Spark's DDL; {@code place} are those that say where a row is. */
+    /** {@code place} are the columns of partition and key. Columns are in Spark's DDL. */
     public HeldRows(String ddl, List<String> place) {
         type = TYPES.computeIfAbsent(ddl, StructType::fromDDL);
         this.place = place.stream().mapToInt(type::fieldIndex).toArray();
@@ -72,8 +72,8 @@ public final class HeldRows {
     }
 
     /**
-     * Adds what a decoder makes of records, unless what is held and the latest rows of these have more than so many bytes,
-     * as records.
+     * Adds what a decoder makes of records. Adds nothing if the records of the held rows and of the latest new ones have
+     * more than {@code mostBytes}.
      *
      * @return whether it is added
      */
@@ -103,8 +103,8 @@ public final class HeldRows {
     }
 
     /**
-     * Adds all that another one holds, unless the records of both have more than so many bytes, or those of them that are
-     * no rows: left ones are decoded one after the other in Python.
+     * Adds all that another one holds. Adds nothing if the records of both have more than {@code mostBytes}, or those
+     * without a row more than {@code mostOfOthers}. Python decodes left records one after the other.
      *
      * @return whether it is added
      */
@@ -167,7 +167,7 @@ public final class HeldRows {
         }
     }
 
-    /** The lower one of two orders, of which each may be null. */
+    /** The lower one of two orders; each may be null. */
     private static UTF8String lower(UTF8String one, UTF8String other) {
         return one == null || other != null && other.compareTo(one) < 0 ? other : one;
     }
@@ -206,7 +206,7 @@ public final class HeldRows {
     }
 
     /**
-     * What the decoder in Java leaves to the one in Python, which adds what it makes of it: it is not held any more.
+     * Returns the records that the decoder in Java leaves to the one in Python, and drops them. Python adds its rows later.
      *
      * @return UTF-8, a line each
      */
@@ -217,7 +217,7 @@ public final class HeldRows {
         return taken;
     }
 
-    /** Those that are to be written. */
+    /** Returns the rows to write. */
     public List<InternalRow> rows() {
         List<InternalRow> all = new ArrayList<>();
         latest.held.values().forEach(held -> all.add(held.row()));
@@ -225,7 +225,7 @@ public final class HeldRows {
         return all;
     }
 
-    /** The fields of {@code Counts}, as JSON. What is not held any more, because a later row of its place is, counts. */
+    /** The fields of {@code Counts}, as JSON. Rows that a later row of the same key has replaced count too. */
     public String counts(String purged, String tablesFloor) {
         int living = latest.living;
         int deletes = latest.deletes;
@@ -280,7 +280,7 @@ public final class HeldRows {
         return json(counts);
     }
 
-    /** Those of the counts, as JSON, that are not those of what is held: of replaced rows, and of what was left. */
+    /** Counts, as JSON, of rows that a newer row of their key has replaced, and of records left to the careful decoder. */
     public String countsBeside() {
         int living = latest.living;
         int deletes = latest.deletes;
@@ -302,7 +302,7 @@ public final class HeldRows {
         return order == null ? "" : order.toString();
     }
 
-    /** Microseconds as seconds; null where there are none. */
+    /** Converts microseconds to seconds; null if there are none. */
     private static Double moment(long micros) {
         return micros == Long.MAX_VALUE ? null : (Double) (micros / 1e6);
     }

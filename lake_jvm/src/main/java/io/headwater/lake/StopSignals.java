@@ -3,7 +3,7 @@ package io.headwater.lake;
 import java.util.List;
 import sun.misc.Signal;
 
-/** The signals that ask a job to stop: they do not end the JVM, and whether one has come can be asked. */
+/** The signals that ask a job to stop. They do not end the JVM; {@code came} says whether one has come. */
 public final class StopSignals {
     private volatile boolean came;
 

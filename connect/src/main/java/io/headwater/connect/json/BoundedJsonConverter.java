@@ -25,9 +25,9 @@ import org.slf4j.LoggerFactory;
  *
  * <p>A producer that meets a record above its limit fails for good: it meets the record again after each restart. So an
  * event whose JSON would be larger becomes smaller here. First its row before the change loses its large columns: all
- * that readers take from it is key and partition. Where the event is still too large, its row after the change goes as
- * well, and the field {@value #REFUSED} takes its place: an event without the row that its operation needs, which the
- * lake's writer quarantines, with the row's small columns, among them its key.
+ * that readers take from it is key and partition. If the event is still too large, its row after the change goes as
+ * well, and the field {@value #REFUSED} takes its place. The lake's writer quarantines such an event, because it lacks the
+ * row that its operation needs. The field holds the row's small columns, among them its key.
  */
 public final class BoundedJsonConverter implements Converter, Versioned {
     /** Option: the largest JSON, in bytes. */
@@ -112,7 +112,7 @@ public final class BoundedJsonConverter implements Converter, Versioned {
         return field != null && field.schema().type() == Schema.Type.STRUCT;
     }
 
-    /** The JSON, or null when it is too large. Does not make what cannot fit. */
+    /** Returns the JSON, or null when it is too large. Makes no JSON that cannot fit. */
     private byte[] bounded(String topic, Struct event) {
         if (atLeast(event) > maxBytes) {
             return null;
@@ -144,7 +144,7 @@ public final class BoundedJsonConverter implements Converter, Versioned {
                 AFTER, null, refused);
     }
 
-    /** A copy of the event with another row, and with a refusal where there is one. */
+    /** A copy of the event with another row, and with a refusal if there is one. */
     private static Struct with(Struct event, String field, Struct row, Struct refused) {
         SchemaBuilder schema = SchemaBuilder.struct().name(event.schema().name());
         for (Field known : event.schema().fields()) {

@@ -32,11 +32,11 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Removes and masks columns before a record leaves the connector: in the rows before and after a change, in its key, and
- * in its headers. It trusts no name of Debezium's: a column that PostgreSQL's catalogue does not have under its name is
- * removed, if the contract of its table hides anything.
+ * in its headers. It trusts no name of Debezium's. If the contract of a table hides anything, the guard removes each column
+ * that PostgreSQL's catalogue does not have under its name.
  *
- * <p>A contract hides a column in four ways: it excludes it, it names others and wants nothing else ({@code include}), or
- * it masks it by null or by {@code hmac}, the HMAC-SHA-256 of a text's UTF-8 in lower-case hexadecimal digits. The lake's
+ * <p>A contract hides a column in four ways. It excludes the column, or wants only others ({@code include}). Or it
+ * masks it by null or by {@code hmac}, the HMAC-SHA-256 of a text's UTF-8 in lower-case hexadecimal digits. The lake's
  * side makes the same masks in {@code headwater/contract/masks.py}. Names are compared without regard to capitals. A
  * column that has another name by now stays hidden: the catalogue knows it by its number.
  *
@@ -83,8 +83,8 @@ final class ColumnGuard {
     private final Map<String, Plan> plans = new HashMap<>();
 
     /**
-     * {@code catalogue} says what PostgreSQL knows of a table, {@code schema.table}, at the time of the call, and records
-     * which of its columns have the names of hidden ones. Raises ConnectException if a setting is not as above, or the
+     * {@code catalogue} returns PostgreSQL's columns of a table, {@code schema.table}, at the time of the call. It records
+     * which of them have the names of hidden ones. Raises ConnectException if a setting is not as above, or the
      * key is shorter than 32 bytes.
      */
     ColumnGuard(Map<String, String> config, BiFunction<String, Set<String>, TableColumns> catalogue) {
@@ -213,7 +213,7 @@ final class ColumnGuard {
                 : HexFormat.of().formatHex(mac.doFinal(text.getBytes(StandardCharsets.UTF_8)));
     }
 
-    /** What a table's contract hides, by names without capitals; {@code included} is null if it keeps all others. */
+    /** The columns that a table's contract hides, in lower case; {@code included} is null if it keeps all others. */
     private static final class Rules {
         private final Set<String> excluded = new HashSet<>();
         private final Map<String, Treatment> masked = new HashMap<>();
@@ -350,7 +350,7 @@ final class ColumnGuard {
             return copy;
         }
 
-        /** The headers, of which Debezium's hold the old and the new key of a row whose primary key has changed. */
+        /** The headers. Debezium puts the old and the new key of a row there when its primary key has changed. */
         private Headers headers(Headers headers) {
             ConnectHeaders sent = new ConnectHeaders();
             boolean isChanged = false;

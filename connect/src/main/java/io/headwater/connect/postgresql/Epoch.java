@@ -9,9 +9,9 @@ import org.apache.kafka.connect.header.Headers;
 import org.apache.kafka.connect.source.SourceRecord;
 
 /**
- * One uncut history of the source. An operator raises its number where the history was cut: the slot was lost, or the
- * cluster restored. Positions of an epoch are stored apart from those of the others, so that a raised one begins with a
- * snapshot, and each record says its epoch, so that those of two epochs may be anywhere on their way to the lake.
+ * One uncut history of the source. An operator raises its number when the history was cut: the slot was lost, or the
+ * cluster restored. Each epoch has stored positions of its own, so a raised one begins with a snapshot. Each record says
+ * its epoch, so records of two epochs may be on their way to the lake at the same time.
  *
  * <p>The first epoch leaves positions and records as Debezium makes them.
  */

@@ -12,8 +12,8 @@ import org.apache.kafka.common.config.ConfigValue;
 import org.apache.kafka.connect.connector.Task;
 
 /**
- * Debezium's connector, which goes on at the start of a transaction after it was stopped within one, and can drop its
- * slot before it is deleted.
+ * Debezium's connector, with two additions. If it was stopped within a transaction, it goes on at the transaction's start.
+ * And it can drop its slot before it is deleted.
  */
 @SuppressWarnings("unchecked") // PostgresConnector overrides a generic method without its type parameter
 public final class HeadwaterPostgresConnector extends PostgresConnector {
@@ -28,8 +28,8 @@ public final class HeadwaterPostgresConnector extends PostgresConnector {
     }
 
     /**
-     * Debezium 3.6.1 returns no value for some of its options. Connect 3.7 fails at such an option instead of naming what
-     * is wrong with another one.
+     * Debezium 3.6.1 returns no value for some of its options. Connect 3.7 fails at such an option instead of naming the
+     * error in another one.
      */
     @Override
     public Config validate(Map<String, String> config) {

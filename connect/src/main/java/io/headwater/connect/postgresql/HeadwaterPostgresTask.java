@@ -17,9 +17,9 @@ import org.apache.kafka.connect.source.SourceTaskContext;
 import org.apache.kafka.connect.storage.OffsetStorageReader;
 
 /**
- * Debezium's task, which starts from positions of its epoch and between transactions, refuses a slot that has lost
- * changes, reports tables that are gone, says where a table was read to its end, sends arrays that it cannot carry as
- * text, and removes and masks columns.
+ * Debezium's task, with additions at its start and for each record. It starts from positions of its epoch and between
+ * transactions, and refuses a slot that has lost changes. It reports tables that are gone, and says where a table was read
+ * to its end. It sends arrays that Debezium cannot carry as text, and removes and masks columns.
  */
 public final class HeadwaterPostgresTask extends PostgresConnectorTask {
     private Epoch epoch;

@@ -16,8 +16,8 @@ import org.slf4j.LoggerFactory;
  * The task of a connector that is about to be deleted for good: it drops the replication slot when it starts, and sends
  * nothing.
  *
- * <p>Debezium's {@code slot.drop.on.stop} would drop the slot when the worker ends, which nobody waits for and whose
- * failure nobody sees; and where the deletion does not come, it would drop the slot at every restart. A connector with
+ * <p>Debezium's {@code slot.drop.on.stop} would drop the slot when the worker ends: nobody waits for that, and nobody sees
+ * it fail. If the deletion does not come, it would drop the slot at every restart. A connector with
  * this task runs only if the slot is gone, and whoever makes it read again finds that changes are lost.
  */
 public final class SlotRelease extends SourceTask {

@@ -23,9 +23,9 @@ import org.apache.kafka.connect.errors.RetriableException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** What a task does in the source's database beside Debezium: before the log is read, and while it is read. */
+/** The work of a task in the source's database beside Debezium, before the log is read and meanwhile. */
 final class SourceDatabase {
-    /** The slot, of which another database of the server may have one of the same name, and the end of the log. */
+    /** Finds the slot and the end of the log. Another database of the server may have a slot of the same name. */
     private static final String FIND_SLOT =
             """
             SELECT wal_status, confirmed_flush_lsn - '0/0'::pg_lsn, active, pg_current_wal_lsn() - '0/0'::pg_lsn
@@ -79,7 +79,7 @@ final class SourceDatabase {
             WHERE depth = 0
             """;
     private static final String READ_AWAITED = "SELECT capture.read_awaited(?)";
-    /** Classes of SQLSTATE: what asks for somebody who mends it, such as a missing function or right. */
+    /** Classes of SQLSTATE whose errors a person has to mend, such as a missing function or right. */
     private static final String LASTING = "(?s)(3F|42).*";
 
     private static final Duration FREE_WITHIN = Duration.ofSeconds(30);
@@ -101,14 +101,16 @@ final class SourceDatabase {
     }
 
     /**
-     * Looks at the slot, and asks for the rows of tables that were added since the task last started. Debezium itself
-     * finds that a slot is missing, but tries again for good where the server has invalidated it, and skips what came
-     * before where one was made anew.
+     * Checks the slot, and asks for the rows of tables that were added since the task last started. Debezium itself
+     * finds that a slot is missing. But it tries again for good if the server has invalidated the slot, and skips the
+     * changes before a slot that was made anew.
      *
-     * <p>Raises ConnectException where the slot cannot give all changes after {@code position}, a stored one or null,
-     * and where a table of the configuration is there, but was never in the publication, which would not tell of its
-     * changes. (One that has left the publication is reported while the log is read, and stops no other table.) Before an epoch's log is read, drops a slot that is lost, or one of an epoch before ({@code isRaised}),
-     * so that Debezium makes it again, with the snapshot if there is to be one.
+     * <p>Raises ConnectException if the slot cannot give all changes after {@code position}, a stored one or null. Also
+     * raises it if a configured table exists but was never in the publication, which would not send its changes.
+     * (One that has left the publication is reported while the log is read, and stops no other table.)
+     *
+     * <p>Before an epoch's log is read, drops a slot that is lost, or that belongs to an earlier epoch ({@code isRaised}).
+     * Debezium then makes it again, with the snapshot if there is to be one.
      */
     void prepare(Map<String, Object> position, boolean isRaised) {
         try (PostgresConnection connection = new PostgresConnection(config.getJdbcConfig(), "Headwater")) {
@@ -141,7 +143,7 @@ final class SourceDatabase {
         }
     }
 
-    /** Raises ConnectException where the slot cannot give all changes after {@code position} by now. */
+    /** Raises ConnectException if the slot cannot give all changes after {@code position} by now. */
     void refuseLost(Map<String, Object> position) {
         if (!StoredPositions.isOfLog(position)) {
             return;
@@ -153,7 +155,7 @@ final class SourceDatabase {
         }
     }
 
-    /** The slot, once no other task reads it: one with an older configuration would skip what is asked for here. */
+    /** The slot, once no other task reads it: a task with an older configuration would skip the rows asked for here. */
     private Slot free(Connection connection) throws SQLException {
         long deadline = System.nanoTime() + FREE_WITHIN.toNanos();
         Slot slot = slot(connection);
@@ -206,9 +208,9 @@ final class SourceDatabase {
     }
 
     /**
-     * What the catalogue says of a table, {@code schema.table}, now. Its columns with the names of {@code hidden} stay
-     * hidden from now on, whatever they are called later. Raises RetriableException if the database does not
-     * answer, and ConnectException if it lacks what its deployment, or headwater db capture, makes.
+     * Returns the present columns of a table, {@code schema.table}, from the catalogue. Its columns with the names of
+     * {@code hidden} stay hidden from now on, whatever they are called later. Raises RetriableException if the database
+     * does not answer, and ConnectException if it lacks what its deployment, or headwater db capture, makes.
      */
     TableColumns columns(String table, Set<String> hidden) {
         Map<String, Set<String>> hiddenAs = new HashMap<>();
@@ -336,7 +338,7 @@ final class SourceDatabase {
     /**
      * A row of pg_replication_slots.
      *
-     * @param walStatus whether the server keeps the slot's log; null where there is no slot
+     * @param walStatus whether the server keeps the slot's log; null if there is no slot
      * @param confirmed the LSN from which the slot gives changes
      * @param isActive whether something reads it
      * @param logEnd the LSN where the server's log ends

@@ -17,14 +17,14 @@ import org.apache.kafka.connect.storage.OffsetStorageReader;
  * that was sent whole.
  *
  * <p>A stored position is that of a row. Debezium 3.6.1 asks the server for all of the row's transaction again, searches
- * it for the row's LSN, and goes on at the next LSN. Rows that share the LSN and were not sent yet are lost: rows of a
- * COPY, and the insert that stands for half of an update of a primary key (dbz#1554). It searches only where the
- * position has {@code lsn_proc}. Without that, it asks the server for what was committed after {@code lsn}, and sends
- * it all.
+ * it for the row's LSN, and goes on at the next LSN. Rows that share the LSN and were not sent yet are lost. This happens
+ * to rows of a COPY, and to the insert that is half of an update of a primary key (dbz#1554). It searches only if the
+ * position has {@code lsn_proc}. Without that, it asks the server for all commits after {@code lsn}, and sends
+ * them all.
  *
  * <p>{@code lsn_commit} is where the last commit ends that Debezium has read. The server sends whole transactions in
- * the order of their commits, so that all that were committed before were sent, and none that was committed later. It
- * stays in the position, so that each repeated row has the {@code source.sequence} that it had the first time.
+ * the order of their commits. So all transactions up to there were sent, and none that was committed later. It
+ * stays in the position, so each repeated row has the {@code source.sequence} that it had the first time.
  */
 final class StoredPositions implements OffsetStorageReader {
     private static final String SNAPSHOT_COMPLETED = "snapshot_completed";
@@ -56,7 +56,7 @@ final class StoredPositions implements OffsetStorageReader {
         return found;
     }
 
-    /** Raises ConnectException where a position of a later epoch is stored: its records win over those of this one. */
+    /** Raises ConnectException if a position of a later epoch is stored: that epoch's records win over this one's. */
     void refuseLowered(Map<String, ?> partition) {
         newest(partition, epoch.number() + 1, Epoch.LAST).ifPresent(last -> {
             throw new ConnectException(Epoch.CONFIG + ": found " + epoch.number() + ", expected at least " + last
@@ -70,7 +70,7 @@ final class StoredPositions implements OffsetStorageReader {
                 && newest(partition, Epoch.FIRST, epoch.number() - 1).isPresent();
     }
 
-    /** The last of some epochs of which a position is stored. */
+    /** The last of some epochs that has a stored position. */
     private OptionalInt newest(Map<String, ?> partition, int first, int last) {
         Map<Map<String, Object>, Integer> epochs = IntStream.rangeClosed(first, last)
                 .boxed()

@@ -4,10 +4,10 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * What PostgreSQL's catalogue says of a captured table at one time.
+ * A captured table in PostgreSQL's catalogue at one time.
  *
- * @param hiddenAs the table's columns by their names, each with the names under which its contract hides it; a column that
- *     was renamed since has another one
+ * @param hiddenAs the table's columns by their names, each with the names under which its contract hides it. If a column
+ *     was renamed since, the two names differ
  * @param required the columns that are NOT NULL
  * @param identity what PostgreSQL logs of a row before a change, of the table and all its partitions
  */

@@ -19,15 +19,15 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Tells the lake that a table was read to its end, by a record of the table's topic: whatever is older than the reading,
- * and was not read, is no more. Debezium's notices of it, which it would send to a topic of their own, become these
- * records. (Its own mark, {@code snapshot: last}, is missing where a table has no row, and where
+ * Tells the lake that a table was read to its end, by a record of the table's topic. A row of the lake that is older than
+ * the reading, and was not read, is gone. Debezium would send its notices of this to a topic of their own; here they become
+ * these records. (Its own mark, {@code snapshot: last}, is missing if a table has no row, and if
  * the first table has one.)
  *
  * <p>The record looks as one of a TRUNCATE at the place where the reading began. For a first snapshot this is the
  * snapshot's own. For a signal it is the LSN in the signal's id, {@code {"resync": LSN}}: the server's current one before
- * the signal was written. It is that of the first of several signals that are read together, which Debezium does not
- * keep, so it is kept in the stored positions. A table of which a signal wanted some rows alone has no such record: the
+ * the signal was written. If several signals are read together, it is the first one's LSN. Debezium does not
+ * keep that LSN, so the stored positions do. If a signal wanted only some rows of a table, there is no such record: the
  * others are not known to be gone.
  */
 final class TableReads {
@@ -72,7 +72,7 @@ final class TableReads {
         }
     }
 
-    /** The record itself, with what the stored positions need; for a notice the record of the end of a table, or none. */
+    /** Returns the record with the stored positions' fields. For a notice returns the record of a table's end, or none. */
     Optional<SourceRecord> apply(SourceRecord record) {
         if (!record.topic().equals(topic)) {
             return Optional.of(withPosition(record));

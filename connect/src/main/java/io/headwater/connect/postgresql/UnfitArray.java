@@ -47,7 +47,7 @@ final class UnfitArray extends AbstractList<Object> {
                         changed, record.timestamp(), record.headers());
     }
 
-    /** The struct itself where it holds no such array. */
+    /** Returns the struct itself if it holds no such array. */
     private static Struct asText(Struct struct) {
         Map<String, Object> changed = new HashMap<>();
         for (Field field : struct.schema().fields()) {

@@ -19,7 +19,7 @@ import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.SchemaBuilder;
 
 /**
- * Debezium's converters, which make null of what is not known, and an {@link UnfitArray} of an array that Debezium cannot
+ * Debezium's converters, which make null of an unknown value, and an {@link UnfitArray} of an array that Debezium cannot
  * carry. Of a row before a change PostgreSQL may log some columns only. Debezium alone makes 0, an empty text or the
  * column's default of every other column that is NOT NULL.
  */

@@ -58,7 +58,7 @@ final class LandingFolder {
      * Returns the first offset of the newest object.
      *
      * <p>S3 lists in ascending order only. Names are offsets, so a search finds the newest without reading the whole
-     * history: it goes on in steps that double until nothing comes after, then halves what is left, until one page
+     * history. It goes on in steps that double until nothing comes after. Then it halves the rest, until one page
      * reaches the end.
      */
     private OptionalLong newest() {

@@ -5,7 +5,7 @@ import java.util.Map;
 import java.util.Optional;
 
 /**
- * What the sink needs of S3.
+ * The operations of S3 that the sink uses.
  *
  * <p>Each method throws {@link TransientStoreException} when the same request may work later, and
  * {@link org.apache.kafka.connect.errors.ConnectException} when it will not.

@@ -13,15 +13,15 @@ import org.slf4j.LoggerFactory;
 /**
  * Lands one partition: takes its position from the bucket, buffers records, writes objects in order.
  *
- * <p>It never believes anyone but the bucket. Each object begins at the end of the one before; when the name is taken,
- * someone else has written this range (another worker's task, or this one before a crash or a lost answer). Then the
+ * <p>It never believes anyone but the bucket. Each object begins at the end of the one before. When the name is taken,
+ * someone else has written this range: another worker's task, or this one before a crash or a lost answer. Then the
  * stored object counts: the writer drops its buffer and has Kafka read again from the stored object's end.
  */
 final class PartitionWriter {
     private static final Logger LOG = LoggerFactory.getLogger(PartitionWriter.class);
     private static final long UNKNOWN = -1;
     private static final long NEVER = Long.MIN_VALUE / 2;
-    /** What comes first after a silence waits this part of the interval for what belongs to it. */
+    /** After a silence, the first record waits this part of the interval for the records that belong to it. */
     private static final int GATHERING_PART = 10;
 
     private final TopicPartition partition;
@@ -59,7 +59,7 @@ final class PartitionWriter {
     /**
      * Buffers a record. Ignores it while Kafka is about to be read again from another offset.
      *
-     * @throws ConnectException when Kafka gives an offset below the one that it was asked for, or one above it where
+     * @throws ConnectException when Kafka gives an offset below the requested one, or one above it although
      *     no record may be missing
      */
     void append(SinkRecord record, long now) {
@@ -98,8 +98,8 @@ final class PartitionWriter {
 
     /**
      * Milliseconds until the open object is due, or {@link Long#MAX_VALUE} when nothing is buffered. It is due an interval
-     * after the one before, so that there is one an interval, or after a silence as soon as what belongs together has come;
-     * and in any case when its first record has waited for the interval.
+     * after the one before, so there is at most one per interval. After a silence it is due as soon as the records that
+     * belong together have come. In any case it is due when its first record has waited for the interval.
      */
     long untilAged(long now) {
         if (open == null) {
@@ -117,7 +117,7 @@ final class PartitionWriter {
     /**
      * Finds the position, then writes the objects that are due.
      *
-     * @throws TransientStoreException to be called again later; what was done stays done
+     * @throws TransientStoreException if it has to be called again later; the work done so far stays done
      */
     void work() {
         if (!located) {

@@ -20,7 +20,7 @@ import org.slf4j.LoggerFactory;
 /**
  * Runs the partitions that Connect assigns to it.
  *
- * <p>Failures of S3 never block the thread and never make Connect deliver a batch twice: the task keeps its buffers,
+ * <p>Failures of S3 never block the thread and never make Connect deliver a batch twice. The task keeps its buffers,
  * pauses its partitions, and tries again when Connect next calls {@link #put}, for which it sets a timeout. So the task
  * goes on polling Kafka, stays in its group, and holds at most one batch above the flush limits.
  */
@@ -36,7 +36,7 @@ public final class S3SinkTask extends SinkTask {
     private Retry retry;
     private boolean paused;
 
-    /** For Connect. */
+    /** Connect calls this constructor. */
     public S3SinkTask() {
         this(() -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()),
                 () -> ThreadLocalRandom.current().nextDouble(),
@@ -86,7 +86,7 @@ public final class S3SinkTask extends SinkTask {
         work();
     }
 
-    /** Returns the offsets up to which everything is in S3; what is only buffered is not committed. */
+    /** Returns the offsets up to which everything is in S3. Buffered records are not committed. */
     @Override
     public Map<TopicPartition, OffsetAndMetadata> preCommit(Map<TopicPartition, OffsetAndMetadata> consumed) {
         Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
@@ -95,7 +95,7 @@ public final class S3SinkTask extends SinkTask {
         return offsets;
     }
 
-    /** Drops the partitions' buffers: whichever task gets the partitions reads again what is not in S3. */
+    /** Drops the partitions' buffers: the task that gets the partitions next reads again all that is not in S3. */
     @Override
     public void close(Collection<TopicPartition> revoked) {
         partitions.keySet().removeAll(revoked);

@@ -47,7 +47,7 @@ public final class SecretsManagerConfigProvider implements ConfigProvider {
             .define(CACHE_MS, Type.LONG, 300_000L, Range.atLeast(0), Importance.LOW,
                     "How long a secret is kept before it is read again.");
 
-    /** Where the secrets are. */
+    /** A store of secrets. */
     interface Secrets extends AutoCloseable {
         /**
          * Returns a secret's text, or empty when it is binary.
@@ -68,7 +68,7 @@ public final class SecretsManagerConfigProvider implements ConfigProvider {
     private Secrets secrets;
     private long cacheMillis;
 
-    /** For Connect. */
+    /** Connect calls this constructor. */
     public SecretsManagerConfigProvider() {
         this(() -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()), SecretsManagerConfigProvider::open);
     }

@@ -14,7 +14,8 @@ class LandingObjectTest {
         LandingObject.Builder builder = new LandingObject.Builder(6, 0);
         builder.add(record(7, 1_700_000_000_123L, new byte[] {0, -1}, "{}".getBytes(StandardCharsets.UTF_8)));
         LandingObject object = builder.build();
-        assertThat(Landed.lines(object.body())).containsExactly("{\"offset\":7,\"timestamp\":1700000000123,"
+        assertThat(Landed.lines(object.body())).as("what is new goes behind lake.format: docs/decisions/lake-format.md")
+                .containsExactly("{\"offset\":7,\"timestamp\":1700000000123,"
                 + "\"key\":\"AP8=\",\"value\":\"e30=\",\"headers\":[[\"a\\\"\\n\",\"AQ==\"],[\"é\",null]]}");
         assertThat(object.first()).isEqualTo(6);
         assertThat(object.next()).isEqualTo(8);

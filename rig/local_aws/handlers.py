@@ -1,4 +1,4 @@
-"""The parts behind the emulator, and the server by which it reaches them."""
+"""The server by which the emulator reaches the handlers of resource types and APIs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.wrappers import Request as HttpRequest
 from werkzeug.wrappers import Response as HttpResponse
 
+from rig.local_aws.account_context import AccountContext
 from rig.local_aws.api import Api, Forwarded, NotAnswered, Request
 from rig.local_aws.resources import Made, Properties, ResourceType, refuse
-from rig.local_aws.surroundings import Surroundings
 
 _HOSTS = ("127.0.0.1", "localhost")
 
@@ -27,7 +27,7 @@ class _Quiet(WSGIRequestHandler):
         """The emulator has a log of its own."""
 
 
-class PartsServer:
+class HandlerServer:
     """Serves resource types and APIs on a free port of 127.0.0.1, each request in a thread of its own.
 
     It answers the emulator, which knows ``token``. A program of a role gets its credentials by a token of its own.
@@ -35,11 +35,11 @@ class PartsServer:
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        context: AccountContext,
         types: Mapping[str, ResourceType[Any]],
         apis: Iterable[Api | Forwarded],
     ) -> None:
-        self._surroundings = surroundings
+        self._context = context
         self._types = dict(types)
         self._made: dict[tuple[str, str], Made] = {}
         self._apis = {api.service: api for api in apis}
@@ -47,16 +47,16 @@ class PartsServer:
         self._server = make_server(
             "127.0.0.1", 0, HttpRequest.application(self._answer), threaded=True, request_handler=_Quiet
         )
-        self._thread = threading.Thread(target=self._server.serve_forever, name="parts of the local AWS")
+        self._thread = threading.Thread(target=self._server.serve_forever, name="handlers of the local AWS")
 
     @property
     def url(self) -> str:
         """Its address."""
         return f"http://127.0.0.1:{self._server.port}"
 
-    def __enter__(self) -> PartsServer:
+    def __enter__(self) -> HandlerServer:
         self._thread.start()
-        self._surroundings.credentials_url = f"{self.url}/credentials"
+        self._context.credentials_url = f"{self.url}/credentials"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -77,13 +77,13 @@ class PartsServer:
         return HttpResponse(json.dumps(result), content_type="application/json")
 
     def _is_allowed(self, path: list[str], request: HttpRequest) -> bool:
-        """Whether a program of this account asks, and no page of a browser."""
+        """Whether a request comes from a program of this account, and not from a browser's page."""
         hosts = {f"{name}:{self._server.port}" for name in _HOSTS}
         if "Origin" in request.headers or request.headers.get("Host") not in hosts:
             return False
         given = request.headers.get("Authorization", "")
         if path == ["credentials"]:
-            return self._surroundings.knows(given)
+            return self._context.knows(given)
         return hmac.compare_digest(given.encode(), self.token.encode())
 
     def _route(self, path: list[str], request: HttpRequest) -> dict[str, Any]:
@@ -92,18 +92,18 @@ class PartsServer:
                 "resource_types": sorted(self._types),
                 "operations": {name: sorted(api.operations) for name, api in self._apis.items()},
                 "store": {
-                    "endpoint": self._surroundings.store.endpoint,
-                    "key": self._surroundings.store_credentials["AWS_ACCESS_KEY_ID"],
-                    "secret": self._surroundings.store_credentials["AWS_SECRET_ACCESS_KEY"],
-                    "region": self._surroundings.region,
+                    "endpoint": self._context.store.endpoint,
+                    "key": self._context.store_credentials["AWS_ACCESS_KEY_ID"],
+                    "secret": self._context.store_credentials["AWS_SECRET_ACCESS_KEY"],
+                    "region": self._context.region,
                 },
-                "signature": self._surroundings.signature,
+                "signature": self._context.signature,
             }
         if path == ["credentials"]:
-            return self._surroundings.credentials_of(request.headers["Authorization"])
+            return self._context.credentials_of(request.headers["Authorization"])
         question = request.get_json()
         if path == ["tags"]:
-            return self._surroundings.tags.get(question["arn"], {})
+            return self._context.tags.get(question["arn"], {})
         if path == ["unread"]:
             refuse(question["type"], question["names"])
             return {}
@@ -121,6 +121,7 @@ class PartsServer:
                 return {"answered": False}
             body = base64.b64encode(answer.body).decode()
             return {"answered": True, "status": answer.status, "headers": dict(answer.headers), "body": body}
+        # All other paths are about a resource.
         try:
             made = self._resource(path[1], question)
         except NotAnswered:

@@ -1,33 +1,33 @@
-"""Resources that the local AWS notes and does no more with, which ``without_effect`` gives the reasons of."""
+"""No-op resources: CloudFormation gets an identifier for each, and nothing is made. ``ignored`` has the reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from rig.local_aws.ignored import ANY_TYPE, NO_OP_TYPES
 from rig.local_aws.resources import Made, Properties, ResourceType
-from rig.local_aws.without_effect import ANY_TYPE, TYPES
 
-MakeNote = Callable[[str, Properties], Made]
-"""What CloudFormation hears of a resource, by its name and properties."""
+Describe = Callable[[str, Properties], Made]
+"""Returns the identifier and attributes of a resource by its name and properties."""
 
 
-class Noted(ResourceType[MakeNote]):
-    """A type whose resources are noted."""
+class NoOp(ResourceType[Describe]):
+    """A type whose resources have no effect here."""
 
     kind = ANY_TYPE
 
     def make(self, name: str, properties: Properties) -> Made:
-        """Note the resource."""
+        """Return an identifier for the resource."""
         properties.heed()
         return self.service(name, properties)
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        """Note what changed."""
+        """Return the identifier again."""
         return self.create(physical_id, properties)
 
 
-_ATTRIBUTES: dict[str, MakeNote] = {
+_ATTRIBUTES: dict[str, Describe] = {
     "AWS::Athena::NamedQuery": lambda name, properties: Made(name, {"NamedQueryId": name}),
     "AWS::EC2::EIP": lambda name, properties: Made(name, {"AllocationId": name, "PublicIp": "127.0.0.1"}),
     "AWS::EC2::FlowLog": lambda name, properties: Made(name, {"Id": name}),
@@ -46,4 +46,4 @@ _ATTRIBUTES: dict[str, MakeNote] = {
 
 def types() -> dict[str, ResourceType[Any]]:
     """The resource types, by their names."""
-    return {kind: Noted(_ATTRIBUTES.get(kind, lambda name, properties: Made(name))) for kind in TYPES}
+    return {kind: NoOp(_ATTRIBUTES.get(kind, lambda name, properties: Made(name))) for kind in NO_OP_TYPES}

@@ -1,4 +1,4 @@
-"""What the parts of the local AWS find around them: the account, its clients, and the credentials of its roles."""
+"""The account in which the services of the local AWS run: its clients, and the credentials of its roles."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ class _Worker:
 
 
 @dataclass
-class Surroundings:
-    """An account of AWS in one region.
-
-    ``store`` keeps the objects of S3 for the emulator alone, which signs with ``store_credentials``; ``credentials``
-    are the account's own. Where it is ``idle``, clusters, jobs and connectors are there and in the states that AWS
-    would give them, but no program of theirs runs. While the account is ``ending``, nobody hears what becomes of its
-    parts. ``endpoint`` is that of all services, known once the emulator listens; ``credentials_url`` is where programs
-    get those of their roles. ``signature`` is by what EventBridge knows the events of its services; ``tags`` are those
-    of the parts' resources, by the resource's ARN.
-    """
+class AccountContext:
+    """An account of AWS in one region."""
 
     account: str
     region: str
     store: ObjectStore
+    """Keeps the objects of S3. It answers the emulator alone."""
     credentials: Mapping[str, str]
+    """The account's own."""
     store_credentials: Mapping[str, str] = field(default_factory=dict)
+    """The emulator signs with these for ``store``."""
     idle: bool = False
+    """If true, clusters, jobs and connectors have the states that AWS would give them, but no program of
+    theirs runs."""
     ending: bool = False
+    """If true, no events are sent any more."""
     endpoint: str = ""
+    """The address of all services; known once the emulator listens."""
     credentials_url: str = ""
+    """The address at which programs get the credentials of their roles."""
     signature: str = field(default_factory=lambda: secrets.token_hex(16))
+    """Marks the events that EventBridge takes as sent by a service."""
     tags: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The tags of the resources that our handlers make, by ARN."""
     _workers: dict[str, _Worker] = field(default_factory=dict)
 
     def client(self, service: str) -> Any:
@@ -62,7 +64,7 @@ class Surroundings:
     def environment_of(self, role: str, service: str, resource: str) -> dict[str, str]:
         """The variables of a program that works with a role for a resource of a service, such as glue.amazonaws.com.
         AWS's SDKs get the role's credentials from here, and
-        again before they end. Raises botocore's ClientError where the role does not trust the service."""
+        again before they end. Raises botocore's ClientError if the role does not trust the service."""
         worker = _Worker(role, service, resource)
         self._session(worker)
         token = secrets.token_urlsafe()
@@ -79,7 +81,7 @@ class Surroundings:
         return token in self._workers
 
     def credentials_of(self, token: str) -> dict[str, str]:
-        """The credentials of the program that has been given a token, as AWS's SDKs read them. Raises KeyError where
+        """The credentials of the program that has been given a token, as AWS's SDKs read them. Raises KeyError if
         none has."""
         session = self._session(self._workers[token])
         return {
@@ -96,7 +98,7 @@ class Surroundings:
         return session
 
     def tell(self, source: str, kind: str, detail: str) -> None:
-        """Send EventBridge an event of a service of AWS's; ``detail`` is JSON. Raises UserError where it is refused."""
+        """Send EventBridge an event of a service of AWS's; ``detail`` is JSON. Raises UserError if it is refused."""
         if self.ending:
             return
         entry = {"Source": source, "DetailType": kind, "Detail": detail, "TraceHeader": self.signature}

@@ -1,5 +1,8 @@
-"""What a template sets and nothing in the local AWS heeds, each with the reason: the one list of exceptions. A property
-that no part of ours and nothing of the emulator's looks at, and that is not named here, fails the deployment."""
+"""The resource types and properties that have no effect in the local AWS, each with the reason.
+
+This is the one list of exceptions. If a template sets any other property that neither our handlers nor the emulator
+read, the deployment fails.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _VERSION = "programs are of the versions that the tests lock"
 _ONE_MACHINE = "one process runs on this machine"
 _ONE_ACCOUNT = "there is one account"
 
-TYPES: dict[str, str] = {
+NO_OP_TYPES: dict[str, str] = {
     "AWS::Athena::NamedQuery": "a saved text",
     "AWS::Budgets::Budget": "nothing here costs money",
     "AWS::EC2::EIP": _NO_NETWORK,
@@ -23,15 +26,15 @@ TYPES: dict[str, str] = {
     "AWS::EMR::SecurityConfiguration": _NO_ENCRYPTION,
     "AWS::Glue::SecurityConfiguration": _NO_ENCRYPTION,
     "AWS::RDS::DBInstance": "a cluster is one server, which starts with it",
-    "AWS::SecretsManager::ResourcePolicy": "the evaluator of rights is not told of it",
+    "AWS::SecretsManager::ResourcePolicy": "the evaluator of rights does not read it",
     "AWS::Serverless::Application": "AWS's application for rotations is in a repository of AWS",
 }
-"""Types whose resources are noted, and that is all."""
+"""No-op types: CloudFormation gets an identifier for such a resource, and nothing is made."""
 
 ANY_TYPE = "*"
 
-PROPERTIES: dict[str, dict[str, str]] = {
-    ANY_TYPE: {"Tags": "rights hang on those of EMR's clusters alone"},
+IGNORED_PROPERTIES: dict[str, dict[str, str]] = {
+    ANY_TYPE: {"Tags": "rights depend on tags of EMR's clusters alone"},
     "AWS::Athena::WorkGroup": {"RecursiveDeleteOption": "no query runs here, so that a group is always empty"},
     "AWS::DynamoDB::GlobalTable": {
         "Replicas.DeletionProtectionEnabled": "CloudFormation's own protection is the emulator's",
@@ -106,10 +109,10 @@ PROPERTIES: dict[str, dict[str, str]] = {
         "AccessControl": _ONE_ACCOUNT,
         "BucketEncryption": _NO_ENCRYPTION,
         "LifecycleConfiguration": "nothing here lives for days",
-        "LoggingConfiguration": "nobody reads the objects but the parts",
+        "LoggingConfiguration": "nobody reads the objects but our own processes",
         "OwnershipControls": _ONE_ACCOUNT,
     },
-    "AWS::SecretsManager::RotationSchedule": {"RotationRules": "a month does not pass here: who asks for it rotates"},
+    "AWS::SecretsManager::RotationSchedule": {"RotationRules": "no month passes here: a request rotates a secret"},
     "AWS::SNS::Topic": {"KmsMasterKeyId": _NO_ENCRYPTION},
 }
 """Properties, by the type that has them; for connectors, arguments of MSK Connect's API."""
