@@ -32,14 +32,15 @@ Stack = Annotated[
 def deploy(name: Name, stack: Stack = None, *, folder: Folder) -> None:
     """Synthesize the stacks of an environment, and deploy them by cdk deploy.
 
-    The environment local is deployed to the local AWS, which is started for it. Stacks of another lake are refused. If
-    the environment keeps its data, a first cdk deploy creates stacks without protection from deletion, and a second one
-    protects them when all are complete: a creation that fails can then be tried again. In dev CDK asks before it widens
-    a right or opens a port, elsewhere before every change. Nothing is deployed if stacks of another kind of source are
-    left, such as a database's stacks in an environment that now has an existing database. A lower lake.format than the
-    deployed one is refused. Stacks of a source without a contract stay as they are; the last lines name them, and the
-    command that deletes them. Nothing is uploaded to AWS if a file has no origin: neither a lock nor this repository
-    explains it (docs/reference/review.md).
+    The environment local is deployed to the local AWS, which is started for it. If the environment keeps its data, then
+    cdk deploy runs twice. The first run creates stacks without protection from deletion, so that a failed creation can
+    be tried again. The second run protects them when all are complete. In dev CDK asks before it widens a right or opens a port,
+    elsewhere before every change.
+
+    Nothing is deployed if the account has stacks of another lake, or if lake.format is lower than the deployed one. The
+    same goes if stacks of another kind of source are left, such as Aurora's beside an existing database. Stacks of a
+    source without a contract stay as they are; the last lines name them, and the command that deletes them. Nothing is
+    uploaded to AWS if a file has no origin: neither a lock nor this repository explains it (docs/reference/review.md).
 
     With --stack, deploy only one stack and those that it needs, such as the network before an existing database can be
     reached from it.

@@ -26,7 +26,7 @@ from headwater.queries.isolated_duckdb import isolated_duckdb
 from headwater.verify import Lake
 
 DATABASE = "lake"
-"""What the tables' database is called; names without one are looked for in it."""
+"""The name of the database that holds the tables. A name without a database means a table in it."""
 _EXECUTE = re.compile(r"\s*EXECUTE\s+\"?(\w+)\"?(?:\s+USING\s+(.+?))?\s*;?\s*", re.IGNORECASE | re.DOTALL)
 _EXPECTED = "expected one SELECT in Athena's SQL, or EXECUTE"
 _ALONE = "headwater sql reads the tables and views of the lake alone: no files, no addresses, no extensions."
@@ -41,7 +41,7 @@ class Answer:
 
 
 class LakeQueries:
-    """The tables of these contracts in ``lake``, to be asked."""
+    """Query the tables of some contracts in a lake."""
 
     def __init__(self, contracts: Sequence[Contract], lake: Lake) -> None:
         self._lake = lake
@@ -54,7 +54,7 @@ class LakeQueries:
             self._statements |= {each.name: each for each in history_statements(contract, DATABASE)}
         self._there: set[str] = set()
         self.without_rows: set[str] = set()
-        """The tables that were read and have no rows, or were never written where they were looked for."""
+        """The tables that a query read and that have no rows, or that no writer has written in this lake."""
         self._connection = isolated_duckdb(
             f"CREATE SCHEMA {DATABASE}",
             f"USE {DATABASE}",

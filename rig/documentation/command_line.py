@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "reference" / "cli.md"
 _INTRODUCTION = """# The command line
 `.venv/bin/headwater` inside the checkout has a verb for each task. `headwater --help` lists the verbs, and `--help` or
 `-h` after a verb prints what stands here. `headwater --version` prints the version. Wrong input ends a command with
-status 2, and with a message that names what was found and what was expected.
+status 2, and with a message that names the found and the expected value.
 `make reference` writes this page.
 
 `--env ENV` names the environment for every verb. It is an option, because many verbs take a table, a part or a source
