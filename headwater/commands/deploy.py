@@ -34,8 +34,8 @@ def deploy(name: Name, stack: Stack = None, *, folder: Folder) -> None:
 
     The environment local is deployed to the local AWS, which is started for it. If the environment keeps its data, then
     cdk deploy runs twice. The first run creates stacks without protection from deletion, so that a failed creation can
-    be tried again. The second run protects them when all are complete. In dev CDK asks before it widens a right or opens
-    a port, elsewhere before every change.
+    be tried again. The second run protects them when all are complete. In dev CDK asks before it widens a right or
+    opens a port, elsewhere before every change.
 
     Nothing is deployed if the account has stacks of another lake, or if lake.format is lower than the deployed one. The
     same goes if stacks of another kind of source are left, such as Aurora's beside an existing database. Stacks of a
