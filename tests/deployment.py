@@ -14,7 +14,7 @@ from kafka.admin import KafkaAdminClient
 
 from headwater.waiting import cpu_seconds, wait_until
 from rig.local.processes import occurrences
-from rig.local_aws import stream
+from rig.local_aws import logins, stream
 from rig.local_aws.daemon import Running
 from tests.checkout import Checkout
 
@@ -25,32 +25,6 @@ OF_MATH = {
     ("AWS/DynamoDB", "FailedToReplicateRecordCount"),
     ("AWS/RDS", "OldestReplicationSlotLag"),
 }
-
-
-def login(client: Callable[[str], Any], role: str) -> dict[str, Any]:
-    """User, password and address of a role of the database, by the last part of its secret's name."""
-    secrets = client("secretsmanager")
-    # Only the owner's has the address.
-    texts = [secrets.get_secret_value(SecretId=f"headwater/local/{part}")["SecretString"] for part in ("owner", role)]
-    return {**json.loads(texts[0]), **json.loads(texts[1])}
-
-
-def connect(client: Callable[[str], Any], account: Path, role: str, database: str) -> psycopg.Connection:
-    """Connect to a database of the local AWS below ``account``, and trust its authority alone."""
-    found = login(client, role)
-    return psycopg.connect(
-        host=found["host"],
-        # PGHOSTADDR and PGOPTIONS are meant for another server.
-        hostaddr=found["host"],
-        port=found["port"],
-        dbname=database,
-        user=found["username"],
-        password=found["password"],
-        sslmode="verify-full",
-        sslrootcert=str(account.with_name("authority.pem")),
-        autocommit=True,
-        options="",
-    )
 
 
 class Deployment:
@@ -65,11 +39,11 @@ class Deployment:
         self.expected: list[str] = []
 
     def login(self, role: str) -> dict[str, Any]:
-        return login(self.client, role)
+        return logins.login(self.client, role)
 
     def connect(self, database: str = ORDERS_DATABASE) -> psycopg.Connection:
         """Connect as the owner, who trusts the authority alone that the template names."""
-        return connect(self.client, self.checkout.account, "owner", database)
+        return logins.connect(self.client, self.checkout.account, "owner", database)
 
     def lake(self) -> str:
         exports = self.client("cloudformation").list_exports()["Exports"]

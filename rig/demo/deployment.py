@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import shlex
@@ -12,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import psutil
 import psycopg
@@ -35,7 +33,7 @@ from headwater.verify import (
     verify_tables,
 )
 from rig.local.processes import Part, Process, Program, private_bytes
-from rig.local_aws import daemon
+from rig.local_aws import daemon, logins
 from rig.local_aws.checkout import Checkout
 from rig.local_aws.daemon import Running
 
@@ -134,31 +132,9 @@ class LocalDeployment(ExitStack):
         """Raise ``ProcessError`` unless the local AWS runs. What fails in it is begun again as on AWS."""
         self._local_aws.check()
 
-    def login(self, part: str) -> dict[str, Any]:
-        """The user, password and address of ``owner``, ``app``, ``cdc`` or ``reader`` of the order database."""
-        secrets = self.account.client("secretsmanager")
-        secret = secrets.get_secret_value(SecretId=f"headwater/{ENVIRONMENT}/{part}")
-        # Only the owner's has the address.
-        owner = secrets.get_secret_value(SecretId=f"headwater/{ENVIRONMENT}/owner")
-        return {**json.loads(owner["SecretString"]), **json.loads(secret["SecretString"])}
-
-    def connect(self, part: str) -> psycopg.Connection:
-        """Connect to the order database by the ``login`` of a part, such as ``owner``. The connection trusts only the
-        authority that the template names."""
-        login = self.login(part)
-        return psycopg.connect(
-            host=login["host"],
-            # PGHOSTADDR and PGOPTIONS are meant for another server.
-            hostaddr=login["host"],
-            port=login["port"],
-            dbname=DATABASE,
-            user=login["username"],
-            password=login["password"],
-            sslmode="verify-full",
-            sslrootcert=str(self.checkout.account.with_name("authority.pem")),
-            autocommit=True,
-            options="",
-        )
+    def connect(self, role: str) -> psycopg.Connection:
+        """Connect to the order database by the login of ``owner``, ``app``, ``cdc`` or ``reader``."""
+        return logins.connect(self.account.client, self.checkout.account, role, DATABASE)
 
     def contracts(self, checkout: Checkout | None = None) -> list[Contract]:
         """The contracts of a checkout, by default of the first one, with the tables that the deployment has made."""
@@ -237,7 +213,7 @@ class LocalDeployment(ExitStack):
 
     def _psql(self) -> str:
         """The command that opens the order database as its owner."""
-        owner = self.login("owner")
+        owner = logins.login(self.account.client, "owner")
         # For libpq, which reads them as other programs read those of AWS.
         of_owner = self.checkout.account / "owner"
         private_files.write_variables(

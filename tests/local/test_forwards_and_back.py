@@ -28,7 +28,7 @@ from headwater.paths import ROOT
 from headwater.waiting import cpu_seconds, wait_until
 from rig.demo import workloads
 from rig.demo.workloads import SEED, LiveWorkload
-from rig.local_aws import authority
+from rig.local_aws import authority, logins
 from rig.local_aws.daemon import Running
 from rig.samples import dynamodb_tables
 from rig.samples.loading import load_generated
@@ -81,7 +81,7 @@ class Former(Release):
 
     def verify(self) -> subprocess.CompletedProcess[str]:
         running = running_below(self.account)
-        reader = deployment.login(running.client, "reader")
+        reader = logins.login(running.client, "reader")
         exports = running.client("cloudformation").list_exports()["Exports"]
         prefix = "headwater-local-lake:ExportsOutputRefLake"
         (bucket,) = [export["Value"] for export in exports if export["Name"].startswith(prefix)]
@@ -154,7 +154,7 @@ def items() -> list[Contract]:
 def fill(aws: Path) -> None:
     """Load both sources."""
     running = running_below(aws / "account")
-    with deployment.connect(running.client, aws / "account", "owner", DATABASE) as owner:
+    with logins.connect(running.client, aws / "account", "owner", DATABASE) as owner:
         load_generated(owner, SCALE, SEED)
     for contract in items():
         dynamodb_tables.fill(running.client("dynamodb"), contract, SCALE, SEED)
@@ -164,7 +164,7 @@ def fill(aws: Path) -> None:
 def load(aws: Path) -> Iterator[None]:
     """Change both sources until the block ends. The block ends only after each source has changed."""
     running = running_below(aws / "account")
-    connect = partial(deployment.connect, running.client, aws / "account", "app", DATABASE)
+    connect = partial(logins.connect, running.client, aws / "account", "app", DATABASE)
     live = [workloads.of_orders(connect), workloads.of_items(partial(running.client, "dynamodb"), items())]
 
     def change(workload: LiveWorkload[Any], stop: threading.Event) -> int:
