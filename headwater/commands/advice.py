@@ -10,11 +10,17 @@ import os
 import re
 
 from headwater.commands import verbs
+from headwater.console import say
 from headwater.errors import UserError
 from headwater.lake_folder import LakeFolder
 from headwater.paths import ROOT
 
 _PAGE = re.compile(r"(?<![\w./-])docs/[\w/-]+\.md")
+
+
+def advise(text: str) -> None:
+    """Print a message ``as_typed``."""
+    say(as_typed(text))
 
 
 def as_typed(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headwater.commands import synthesis
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.commands.options import Folder
 from headwater.console import say
 from headwater.contract.reading import read_contracts
@@ -44,7 +44,7 @@ def baselines(
             if not check:
                 shutil.rmtree(path)
     if check and any(differs):
-        say(as_typed("To allow this, run `headwater baselines`, and review what it changes"))
+        advise("To allow this, run `headwater baselines`, and review what it changes")
         raise typer.Exit(1)
     say(f"The baselines of {', '.join(names)} are up to date")
 

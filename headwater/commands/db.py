@@ -8,7 +8,7 @@ import psycopg
 import typer
 from psycopg import sql
 
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.commands.options import Folder
 from headwater.commands.postgresql import (
     PASSWORD_VARIABLE,
@@ -89,7 +89,7 @@ def create(
     say(f"{name} is up to date; published: {', '.join(published_tables(described))}")
     if not described:
         at = f"--host {host} --port {port} --database {name} --user {user}"
-        say(as_typed(f"No contract describes its tables yet: run `headwater contract infer --schema SCHEMA {at}`"))
+        advise(f"No contract describes its tables yet: run `headwater contract infer --schema SCHEMA {at}`")
         say("Then run this command again: it publishes them")
 
 
@@ -171,7 +171,7 @@ def status(name: Name, host: Host = "localhost", port: Port = 5432, user: User =
     for file, state in content.files.items():
         say(f"file         {file} {state}")
     published = "missing: run `headwater db create`" if content.published is None else ", ".join(content.published)
-    say(as_typed(f"publication  {published}"))
+    advise(f"publication  {published}")
     if content.slot is None:
         say("slot         none yet: the connector makes it when it first runs")
     else:

@@ -8,7 +8,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import accounts, synthesis
 from headwater.commands.accounts import Account
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.commands.options import Environment as Name
 from headwater.commands.options import Folder
 from headwater.console import say
@@ -66,10 +66,10 @@ def deploy(name: Name, stack: Stack = None, *, folder: Folder) -> None:
             _deploy(account, "never", *chosen, *_without_protection([]))
     account.deployed()
     for line in _left_over(environment, there, stacks):
-        say(as_typed(line))
+        advise(line)
     if stack is None:
         for line in lake_format.advice(environment):
-            say(as_typed(line))
+            advise(line)
 
 
 def _full_name(environment: Environment, part: str, stacks: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import accounts, removed_source, synthesis
 from headwater.commands.accounts import Account
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.commands.options import Environment as Name
 from headwater.commands.options import Folder
 from headwater.console import say
@@ -75,8 +75,8 @@ def _left_slot_told_last(environment: Environment) -> Iterator[list[str]]:
             say(COST)
             say("If no deploy is to go on from it, drop it there, as the server's administrator:")
             say(f"  {DROP_STATEMENT}")
-            say(as_typed("Or drop it with all else that `headwater db capture` has made:"))
-            say(as_typed(f"  headwater db release {shlex.join([*at, '--user', 'postgres'])}"))
+            advise("Or drop it with all else that `headwater db capture` has made:")
+            advise(f"  headwater db release {shlex.join([*at, '--user', 'postgres'])}")
     if left and isinstance(database, ExistingDatabase):
         raise typer.Exit(SLOT_LEFT)
 

@@ -3,7 +3,7 @@
 import boto3
 
 from headwater.commands import accounts, synthesis
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.commands.options import Environment, Folder
 from headwater.console import say
 from headwater.environment import model
@@ -23,7 +23,7 @@ def diff(name: Environment, *, folder: Folder) -> None:
     if settings.is_local or boto3.Session().get_credentials() is not None:
         # cdk diff says nothing of stacks that have left the app.
         for warning in comparison(folder, settings).warnings():
-            say(as_typed(warning))
+            advise(warning)
         account.cdk(["diff", "--app", str(folder.synthesized)])
         return
     say(f"No AWS credentials: comparing {name} with {folder.baselines / name}, not with the deployed stacks\n")
@@ -33,7 +33,7 @@ def diff(name: Environment, *, folder: Folder) -> None:
 def show_difference(folder: LakeFolder, environment: model.Environment) -> None:
     """Print how an environment differs from its baselines. Its stacks are the ones that were synthesized last."""
     found = comparison(folder, environment)
-    say(as_typed("\n".join(found.summary())))
+    advise("\n".join(found.summary()))
     if difference := found.difference():
         say(f"\n{difference}")
 

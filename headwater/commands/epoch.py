@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.commands.options import Environment, Folder
 from headwater.commands.sources import refuse_without_contract
 from headwater.console import say
@@ -41,4 +41,4 @@ def epoch(
     path.write_text(set_value(path.read_text("utf-8"), (section, field), str(now + 1)), encoding="utf-8")
     say(f"{path.relative_to(folder.root)}: {section}.{field} is {now + 1}, and was {now}")
     then = f"and commit the file: no later deploy may lower it. {_THEN[source]}"
-    say(as_typed(f"Next: headwater deploy --env {name}, {then}"))
+    advise(f"Next: headwater deploy --env {name}, {then}")

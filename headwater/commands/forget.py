@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater.commands import lakes, sources
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.commands.backfill import copies_folder
 from headwater.commands.options import Folder
 from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_errors, watch
@@ -376,7 +376,7 @@ def _show(receipt: Mapping[str, Any]) -> None:
     unreadable = sum(told["landing"]["unreadable"] + told["quarantine_unreadable"] for told in answers)
     if unreadable:
         say(f"{unreadable:,} records tell no key, so that nobody can say whose they are.")
-        say(as_typed("Look at them with headwater quarantine show, and drop them."))
+        advise("Look at them with headwater quarantine show, and drop them.")
     grid = Table("expires elsewhere", "gone by", "as said by")
     for entry in receipt["elsewhere"]:
         grid.add_row(entry["place"], entry["gone_by"] or "not known", entry["why"])

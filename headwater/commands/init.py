@@ -13,7 +13,7 @@ import typer
 
 from headwater import new_folder
 from headwater.commands import inferred_contracts, sources
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.console import say
 from headwater.conversion.checkouts import FormerCheckout
 from headwater.conversion.lake_files import left_to_do, of_first_release
@@ -172,15 +172,13 @@ def _write(new: NewFolder, files: Mapping[Path, str]) -> None:
 
 def _tell_of_checkout(former: FormerCheckout) -> None:
     if unlike := former.without_example_sql():
-        say(
-            as_typed(
-                f"The example's SQL is not in the lake folder, since these files of database/ are not as the release "
-                f"shipped them: {', '.join(f'{name} ({fate})' for name, fate in unlike.items())}. Aurora keeps its "
-                "tables. Write what a new Aurora needs into files of your own (docs/how-to/database-files.md)"
-            )
+        advise(
+            f"The example's SQL is not in the lake folder, since these files of database/ are not as the release "
+            f"shipped them: {', '.join(f'{name} ({fate})' for name, fate in unlike.items())}. Aurora keeps its "
+            "tables. Write what a new Aurora needs into files of your own (docs/how-to/database-files.md)"
         )
     for line in left_to_do(of_first_release(LakeFolder(former.root))):
-        say(as_typed(line))
+        advise(line)
 
 
 def _tell(new: NewFolder, commands: Iterable[str]) -> None:

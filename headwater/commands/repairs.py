@@ -9,11 +9,10 @@ from typing import Any, Protocol
 
 import psycopg
 
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.commands.lakes import AnyLake
 from headwater.commands.resync import ItemReader, read_by_connector
 from headwater.commands.writer_requests import s3_errors
-from headwater.console import say
 from headwater.contract.model import Contract
 from headwater.errors import UserError
 from headwater.postgresql import conditions
@@ -63,11 +62,9 @@ class RowRepairs:
         is_whole = may_be_whole and not keys
         named = [key for key in keys if not any(mark in "\n".join(key) for mark in NOT_IN_A_CONDITION)]
         if left := len(keys) - len(named):
-            say(
-                as_typed(
-                    f"{left:,} rows of {contract.table} are not repaired: no condition can hold their keys. Have the "
-                    f"whole table read again: `headwater resync {contract.table}`"
-                )
+            advise(
+                f"{left:,} rows of {contract.table} are not repaired: no condition can hold their keys. Have the "
+                f"whole table read again: `headwater resync {contract.table}`"
             )
         with self._connect() as connection:
             where = conditions.by_keys(connection, contract, named) if named else None

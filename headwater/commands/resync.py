@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 
 from headwater.commands import lakes, sources
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.commands.backfill import load
 from headwater.commands.options import Folder
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, REGION, s3_errors
@@ -76,7 +76,7 @@ def resync(
         with sources.connector("", host, port, database, user, of=of, as_owner=True)() as connection:
             condition = conditions.by_user(connection, relational[0], where) if where else None
             read_by_connector(connection, relational, condition)
-        say(as_typed("headwater verify tells when the lake is as the source."))
+        advise("headwater verify tells when the lake is as the source.")
     if keyed and place is not None:
         with s3_errors():
             reader = ItemReader(place.dynamodb, place.s3, place.uri)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headwater.commands import diff, synthesis
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.commands.options import Folder
 from headwater.console import announce, say
 from headwater.conversion.lake_files import converted, left_to_do, of_first_release
@@ -43,7 +43,7 @@ def upgrade(*, folder: Folder) -> None:
     files = {**converted(folder), **of_release(folder.root)}
     # Before anything is written: a second run after an interrupted one finds converted environments.
     for line in left_to_do(first):
-        say(as_typed(line))
+        advise(line)
     written = _write(files)
     (folder.root / WRAPPER).chmod(0o755)
     for path in written:
@@ -100,13 +100,9 @@ def _show_changes(folder: LakeFolder) -> None:
         summaries += found.summary()
     say("What changes since you wrote reviewed/baselines, your own edits included:")
     for line in summaries:
-        say(as_typed(line))
-    say(
-        as_typed(
-            "With AWS credentials, `headwater diff --env ENV` compares with what is deployed, in place of baselines"
-        )
-    )
-    say(as_typed("Next: `headwater baselines`, review what it changes in reviewed/, commit, and deploy dev first"))
+        advise(line)
+    advise("With AWS credentials, `headwater diff --env ENV` compares with the deployed stacks, not with baselines")
+    advise("Next: `headwater baselines`, review what it changes in reviewed/, commit, and deploy dev first")
     if whole:
         path = folder.build / _DIFFERENCE
         _write({path: "\n".join(whole)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class FormerCheckout:
         With one such file, the example's SQL is not in the lake folder: it would add to what Aurora has.
         """
         found = {}
-        for name, digest in self._shipped.items() if self._has_aurora() else ():
+        for name, digest in self._shipped.items() if self._has_aurora else ():
             path = self._folder.database / name
             if not path.is_file():
                 found[name] = "missing"
@@ -117,7 +118,7 @@ class FormerCheckout:
             yield path, read_text(path)
         for path in self._own_sql():
             yield path, read_text(path)
-        for environment, document in self._environments().items():
+        for environment, document in self._environments.items():
             certificate = value_at(document, _CERTIFICATE)
             if not isinstance(certificate, str) or Path(certificate).is_absolute():
                 continue
@@ -134,16 +135,18 @@ class FormerCheckout:
         paths = sorted(self._folder.database.glob("*.sql"))
         return [path for path in paths if path.name not in {*_FIRST, *_SECOND}]
 
+    @cached_property
     def _environments(self) -> dict[Path, Any]:
         return {path: read_yaml(path) for path in yaml_paths(self._folder.config)}
 
+    @property
     def _has_aurora(self) -> bool:
-        return any(_has_aurora(document) for document in self._environments().values())
+        return any(_has_aurora(document) for document in self._environments.values())
 
     def _of_example(self) -> dict[Path, str]:
         """The example's SQL and queries, if they fit what the checkout has deployed."""
         wanted = set()
-        if self._has_aurora():
+        if self._has_aurora:
             if not self.without_example_sql():
                 wanted.add(EXAMPLE.database)
             if any(contract.source.table == _ORDERS for contract in read_contracts(self._folder.contracts)):

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError
 from headwater import process_groups
 from headwater.commands import cdk, sources
 from headwater.commands.accounts import ENDPOINT
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.console import Announce, announce, say
 from headwater.environment.model import Environment
 from headwater.errors import UserError
@@ -115,7 +115,7 @@ class LocalAws:
     def deployed(self) -> None:
         """Say how the local AWS is reached and ended."""
         name = self._environment.name
-        say(as_typed(f"The local AWS runs on; `headwater destroy --env {name}` ends it."))
+        advise(f"The local AWS runs on; `headwater destroy --env {name}` ends it.")
         say("With its variables AWS's tools find it:")
         say(f"  . {shlex.quote(os.path.relpath(daemon.variables_of(self._account)))}")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.commands.advice import as_typed
+from headwater.commands.advice import advise
 from headwater.commands.options import Environment, Folder
 from headwater.console import say
 from headwater.contract.evolution import REFUSED, SAFE, Change, changes
@@ -45,10 +45,10 @@ def gate(
     """
     comparison = _comparison(environment, before, folder)
     for verdict in comparison.verdicts():
-        say(as_typed(verdict))
+        advise(verdict)
     changed = _changes(contracts_before, folder.contracts)
     for change in changed:
-        say(as_typed(f"{change.verdict}: {change}"))
+        advise(f"{change.verdict}: {change}")
     # Whoever agreed to lose the resources of a table agreed to that change of its contract.
     if comparison.refused or any(change.verdict == REFUSED and not change.resources for change in changed):
         raise typer.Exit(1)

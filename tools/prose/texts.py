@@ -14,7 +14,7 @@ from markdown_it.token import Token
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 # Calls that show their text to a person, beside exceptions. A keyword ``help`` does so in any call.
-_SHOWN_BY = {"announce", "print", "say"}
+_SHOWN_BY = {"advise", "announce", "print", "say"}
 _STREAMS = {"sys.stderr.write", "sys.stdout.write"}
 _FIELD = re.compile(r"\{…\}")
 """Stands for the value of an f-string's field."""
