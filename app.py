@@ -1,4 +1,4 @@
-"""The CDK entry point: ``cdk synth -c env=dev``, and ``-c folder=DIR`` for another lake folder than the current one."""
+"""The CDK entry point: ``cdk synth -c env=dev``. ``-c folder=DIR`` names a lake folder other than the current one."""
 
 import sys
 
@@ -16,7 +16,7 @@ from stacks.assets import Assets
 
 
 def main() -> int:
-    """Synthesize one environment's stacks; 2 where a person has something to put right."""
+    """Synthesize one environment's stacks; returns 2 after an error that a person has to mend."""
     app = cdk.App()
     try:
         folder = LakeFolder.find(str(app.node.try_get_context("folder") or ""))

@@ -1,13 +1,13 @@
-"""A connector of MSK Connect that keeps its name, and with it its position, through every change.
+"""A connector of MSK Connect that keeps its name, and so its position, through every change.
 
-Offsets hang on the connector's name. A changed configuration, capacity, plugin or worker configuration is updated in
-place. Any other change needs another connector of the same name. That one can be created only once the first is gone
-and, for the source, once the replication slot is free. ``AWS::KafkaConnect::Connector`` would create the second before
-it deletes the first.
+MSK Connect stores offsets under the connector's name. A changed configuration, capacity, plugin or worker configuration
+is updated in place. Any other change needs another connector of the same name. The new connector can be created only
+when the old one is gone and, for the source, when the replication slot is free. ``AWS::KafkaConnect::Connector`` would
+create the new connector before it deletes the old one.
 
-If the property ``Release`` says so, a source connector drops the slot itself before it is deleted for good. Nobody
-else can log in to a database that the deployment did not make. If the slot stays, a parameter of Systems Manager
-says why, which ``headwater destroy`` reads.
+If the property ``Release`` is set, a source connector drops the slot itself before a final deletion. In a database that
+the deployment did not make, only the connector can log in. If the slot stays, a parameter of Systems Manager says why.
+``headwater destroy`` reads this parameter.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from custom_resources.data_api import Database, in_the_way
 from custom_resources.database_bootstrap import slot_is_active
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 
-# Tags that a connector gets in the call that creates it: its owner, what it is made of, and the request that made it.
+# Tags that a connector gets when it is created: its owner, a hash of its fixed parts, and the request that created it.
 OWNER_TAG = "headwater:owner"
 MAKE_TAG = "headwater:made-of"
 REQUEST_TAG = "headwater:request"
 
-# What UpdateConnector changes, by the operation that it then runs. A call takes the parts of one operation; the workers
-# come first, because a configuration may need the new plugin.
+# The arguments of UpdateConnector, by the operation that they start. One call takes the arguments of one operation. The
+# workers come first, because a configuration may need the new plugin.
 # https://docs.aws.amazon.com/MSKC/latest/mskc/API_UpdateConnector.html
 _IN_PLACE = {
     "UPDATE_WORKER_SETTING": ("capacity", "plugins", "workerConfiguration"),
@@ -41,21 +41,21 @@ _IN_PLACE = {
 _PARTS_IN_PLACE = frozenset(part for parts in _IN_PLACE.values() for part in parts)
 _UPDATE_FAILED = ("UPDATE_FAILED", "ROLLBACK_FAILED", "ROLLBACK_COMPLETE")
 _UNDER_WAY = ("CREATING", "UPDATING", "DELETING", "RESTARTING", "PAUSING", "RESUMING")
-# CloudFormation hands every value on as text: these properties are numbers and booleans for MSK Connect.
+# CloudFormation passes every value on as text. MSK Connect expects numbers and booleans in these properties.
 _NUMBERS = ("mcuCount", "workerCount", "revision")
 _BOOLEANS = ("enabled",)
-# What makes a source connector drop its slot and read no more, and how its log line ends then.
+# The setting with which a source connector drops its slot and stops reading, and the end of its log line about it:
 # connect/src/main/java/io/headwater/connect/postgresql/SlotRelease.java.
 RELEASE = "headwater.release.slot"
 RELEASED = "The replication slot {} is released"
 _RELEASED_PATTERN = '"is released"'
 # Seconds from the request's beginning. MSK Connect takes minutes for an update and for the deletion that follows.
 _RELEASE_WAIT = 20 * 60
-# The line of the exception, below the line that says ERROR, has the reason.
+# The reason is in the line of the exception, below the line that says ERROR.
 _LOG_PATTERN = "?ERROR ?Exception"
 _LOG_LINES = 3
-# Characters that are kept of either end of a long line: Debezium's exceptions say what failed first, then print their
-# whole state, and say why last.
+# Of a long line, this many characters are kept at each end. Debezium's exceptions begin with the failure, then print
+# their whole state, and end with the reason.
 _LOG_LINE_ENDS = 200
 # Characters. A parameter of Systems Manager takes 4 KB.
 _LONGEST_RECORD = 1000
@@ -73,15 +73,15 @@ class Clients(NamedTuple):
     """boto3's clients."""
 
     connect: Any
-    """For kafkaconnect."""
+    """The client for kafkaconnect."""
     logs: Any
-    """For logs."""
+    """The client for logs."""
     parameters: Any
-    """For ssm."""
+    """The client for ssm."""
 
 
 def step(event: Event, clients: Clients, database: Database | None, now: float) -> Outcome:
-    """Do the next thing that is missing.
+    """Take the next step of a request.
 
     ``database`` has the slot that the connector uses. It is None for a sink, and for a database that the deployment did
     not make. ``now`` is in epoch seconds. Raises ResourceFailed with the connector's own reason.
@@ -101,7 +101,7 @@ def make(definition: Mapping[str, Any]) -> str:
     """A hash of the parts of a connector that no update can change.
 
     ``definition`` holds the arguments of CreateConnector. The order within lists does not count, because MSK lists the
-    brokers in another order at each look-up.
+    brokers in another order each time.
     """
     fixed = {key: value for key, value in definition.items() if key not in _PARTS_IN_PLACE}
     cluster = json.loads(json.dumps(fixed["kafkaCluster"]["apacheKafkaCluster"]))
@@ -113,7 +113,7 @@ def make(definition: Mapping[str, Any]) -> str:
 
 
 def _passes(error: ClientError) -> bool:
-    # NotFound: the connector went between two calls.
+    # NotFound: the connector was deleted between two calls.
     return in_the_way(error) or lifecycle.code(error) == "NotFoundException"
 
 
@@ -134,6 +134,7 @@ class _Request:
         connector = self._find()
         if connector is None:
             return self._wait_for_slot() or self._create(definition)
+        # Wait or fail if the connector cannot be changed now.
         state, tags = connector["connectorState"], self._tags(connector)
         if tags.get(OWNER_TAG) != self._properties["Owner"]:
             raise ResourceFailed(
@@ -157,6 +158,7 @@ class _Request:
         # A connector that failed before this request, or by an earlier request's update, is beyond repair.
         if state == "FAILED" or tags.get(MAKE_TAG) != make(definition) or not changed.keys() <= self._updatable():
             return self._delete(connector)
+        # Start the next operation of an update in place, or wait for it.
         for operation, parts in _IN_PLACE.items():
             change = {part: changed[part] for part in parts if part in changed}
             if change:
@@ -171,19 +173,24 @@ class _Request:
         if connector is None:
             return self._wait_for_slot() or lifecycle.done()
         if self._tags(connector).get(OWNER_TAG) != self._properties["Owner"]:
-            # The creation was refused because others own the connector: theirs stays.
+            # The creation was refused because another owner has a connector of this name: it stays.
             return lifecycle.done()
         if connector["connectorState"] in _UNDER_WAY:
             return self._wait(f"the connector, which is {connector['connectorState']}")
         return self._release(connector) or self._delete(connector)
 
     def _release(self, connector: Mapping[str, Any]) -> Outcome | None:
-        """Take the next step until the connector has dropped its slot. Returns None once it has, or if the slot stays,
-        which does not hold up the deletion."""
+        """Take the next step until the connector has dropped its slot.
+
+        Returns None once the slot is dropped. Also returns None if the slot stays, because that does not hold up the
+        deletion.
+        """
         release = self._properties.get("Release")
         if release is None:
             return None
-        outcome: Outcome | str | None = "the environment keeps its data, so that a deploy goes on where this one ended"
+        outcome: Outcome | str | None = (
+            "the environment keeps its data, and the next deploy reads on from the slot's position"
+        )
         if release["Drop"] == "true":
             outcome = self._drop_slot(connector, RELEASED.format(release["Slot"]))
         if isinstance(outcome, str):
@@ -192,11 +199,13 @@ class _Request:
         return outcome
 
     def _drop_slot(self, connector: Mapping[str, Any], line: str) -> Outcome | str | None:
-        """Take the next step until the connector has logged ``line``. Returns None once it has, or a text that says why
-        it does not."""
+        """Take the next step until the connector has logged ``line``.
+
+        Returns None once the line is logged, or a text that says why the connector does not drop the slot.
+        """
         state, configuration = connector["connectorState"], connector["connectorConfiguration"]
         updates = self._updates(connector)
-        # An earlier request, which failed later, may have come so far. Without its slot dropped no such connector runs.
+        # An earlier request may have dropped the slot already and failed later.
         earlier = not updates and state == "RUNNING" and RELEASE in configuration
         if earlier or self._lines(connector, _RELEASED_PATTERN, line):
             return None
@@ -206,26 +215,26 @@ class _Request:
             except ClientError as error:
                 if _passes(error):
                     raise
-                # MSK Connect takes no such update of a connector that is paused.
-                return f"the connector, which was {state}, took no update: {error}"
+                # MSK Connect refuses this update for a paused connector.
+                return f"MSK Connect refused to update the connector, which was {state}: {error}"
             return self._wait("the connector to drop its replication slot")
         if updates[0]["connectorOperationState"] in _UPDATE_FAILED:
-            return f"the connector could not drop it: {self._error(updates[0])}"
+            return f"the connector could not drop the slot: {self._error(updates[0])}"
         if state == "FAILED":
-            return f"the connector could not drop it: {self._reason(connector)}"
+            return f"the connector could not drop the slot: {self._reason(connector)}"
         if self._now - lifecycle.began(self._event) > _RELEASE_WAIT:
-            return f"the connector did not say within {_RELEASE_WAIT // 60} minutes that it has dropped it"
+            return f"the connector did not log within {_RELEASE_WAIT // 60} minutes that it has dropped the slot"
         return self._wait("the connector to say that it has dropped its replication slot")
 
     def _leave(self, release: Mapping[str, str], why: str) -> None:
         """Record that the slot stays."""
-        print(f"The replication slot {release['Slot']} stays, and holds the server's log: {why}")
+        print(f"The replication slot {release['Slot']} stays, so the server keeps its log (WAL): {why}")
         self._parameters.put_parameter(
             Name=release["Parameter"], Value=why[:_LONGEST_RECORD], Type="String", Overwrite=True
         )
 
     def _forget_left(self) -> None:
-        """Remove the record of a deletion: the slot is read again."""
+        """Remove the record that the slot stayed, because a connector reads the slot again."""
         if "Release" not in self._properties:
             return
         try:
@@ -239,15 +248,20 @@ class _Request:
         self._connect.update_connector(connectorArn=arn, currentVersion=version, **change)
 
     def _updatable(self) -> Set[str]:
-        """The arguments that UpdateConnector takes in the boto3 of Lambda's Python. A boto3 that is older than AWS's
-        documentation would refuse plugins and worker configurations."""
+        """The arguments that UpdateConnector takes in the boto3 of Lambda's Python.
+
+        If boto3 is older than AWS's documentation, it would refuse plugins and worker configurations.
+        """
         request: Mapping[str, Any] = self._connect.meta.service_model.operation_model(
             "UpdateConnector"
         ).input_shape.members
         return request.keys()
 
     def _find(self) -> Mapping[str, Any] | None:
-        """The description of the connector of that name. Connectors can only be listed by a prefix of their names."""
+        """The description of the connector with this name; None if there is none.
+
+        Connectors can only be listed by a prefix of their names.
+        """
         query: dict[str, str] = {"connectorNamePrefix": self._name}
         while True:
             page = self._connect.list_connectors(**query)
@@ -278,7 +292,7 @@ class _Request:
         try:
             self._connect.create_connector(**definition, tags=tags)
         except ClientError as error:
-            # The former connector is still being deleted, or this very step ran twice.
+            # The former connector is still being deleted, or Lambda ran this step twice.
             if lifecycle.code(error) == "ConflictException":
                 return self._wait(f"the former connector to be gone: {error}")
             raise
@@ -304,14 +318,16 @@ class _Request:
         return _described(self._connect.describe_connector_operation(connectorOperationArn=arn).get("errorInfo"))
 
     def _reason(self, connector: Mapping[str, Any]) -> str:
-        """Why the connector failed: MSK Connect's words, and the last errors of its log, which say more."""
+        """Why the connector failed: MSK Connect's message, and the last errors of its log, which say more."""
         lines = [line for line in self._lines(connector, _LOG_PATTERN) if not line.startswith("at ")]
         shown = [_ends(line) for line in lines[-_LOG_LINES:]]
         return "\n".join([f"{_described(connector.get('stateDescription'))}. Its log is {_log(connector)}", *shown])
 
     def _lines(self, connector: Mapping[str, Any], pattern: str, text: str = "") -> list[str]:
-        """The lines with a text that the connector has logged since the request began, by a pattern of CloudWatch's.
-        CloudWatch may answer with empty pages before one that has lines."""
+        """The lines with ``text`` that the connector has logged since the request began.
+
+        ``pattern`` is a filter pattern of CloudWatch. CloudWatch may return empty pages before a page with lines.
+        """
         query: dict[str, Any] = {
             "logGroupName": _log(connector),
             "startTime": int(lifecycle.began(self._event) * 1000),
@@ -339,12 +355,12 @@ def _ends(line: str) -> str:
 
 
 def _described(description: Mapping[str, str] | None) -> str:
-    """Code and message, with which MSK Connect describes states and errors."""
+    """Code and message of a description with which MSK Connect explains states and errors."""
     return ": ".join((description or {}).get(part, "unknown") for part in ("code", "message"))
 
 
 def _typed(value: Any, key: str) -> Any:
-    """A property with its numbers and booleans as such; the connector's configuration stays text."""
+    """A property whose numbers and booleans are no longer text. The connector's configuration stays text."""
     if isinstance(value, dict):
         return {
             name: inner if name == "connectorConfiguration" else _typed(inner, name) for name, inner in value.items()

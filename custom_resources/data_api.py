@@ -13,24 +13,24 @@ from custom_resources import lifecycle
 
 Row = list[Any]
 
-# SQLStates of what passes: https://www.postgresql.org/docs/16/errcodes-appendix.html
+# SQLStates of errors that pass: https://www.postgresql.org/docs/16/errcodes-appendix.html
 _OTHER_SESSION = frozenset(
     {
-        # Serialization failure, deadlock, object in use, a lock or a statement that took too long.
+        # Serialization failure, deadlock, object in use, lock timeout, statement timeout.
         "40001", "40P01", "55006", "55P03", "57014",
     }
 )  # fmt: skip
 _NO_SERVER = frozenset(
     {
-        # A failover or a restart: connection lost, a read-only writer, too many connections, shutdown, start.
+        # A failover or a restart: lost connection, read-only writer, too many connections, shutdown, start.
         "08000", "08001", "08003", "08006", "25006", "53300", "57P01", "57P02", "57P03",
         # A rotation: the database has the owner's new password, and the secret does not show it yet.
         "28P01",
     }
 )  # fmt: skip
-# Errors of the Data API that pass, beside those that every service has. It asks Secrets Manager for the secret, which
-# may time out, and it refuses a cluster that is being changed. tests/unit/test_bootstrap_resource.py decides about each
-# error of the service.
+# Errors of the Data API that pass, beside the errors that every service has. The Data API reads the secret from Secrets
+# Manager, which may time out, and refuses a cluster that is being changed. tests/unit/test_bootstrap_resource.py lists
+# each error of the service.
 _PASSING = frozenset(
     {
         "InvalidResourceStateException",
@@ -45,7 +45,7 @@ class Database:
     """One database of an Aurora cluster.
 
     ``client`` is boto3's for rds-data; ``properties`` are ``ClusterArn``, ``SecretArn`` (of the owner's secret) and
-    ``Database``. Methods raise what boto3 raises.
+    ``Database``. Methods raise the exceptions of boto3.
     """
 
     def __init__(self, client: Any, properties: Mapping[str, str]) -> None:
@@ -56,7 +56,7 @@ class Database:
     def execute(
         self, sql: str, parameters: Mapping[str, str] | None = None, transaction: str | None = None
     ) -> list[Row]:
-        """Run one statement, by itself or within the transaction of that id; return its rows.
+        """Run one statement, by itself or within the transaction of that id, and return its rows.
 
         ``parameters`` are texts for the placeholders ``:name``. A secret value goes there, never into ``sql``.
         """
@@ -89,18 +89,20 @@ class Database:
 
 
 def in_the_way(error: ClientError) -> bool:
-    """Whether a statement failed for a reason that passes: another session, or the service itself."""
+    """Whether a statement failed for a reason that passes: another session was in the way, or the service itself."""
     return unserved(error) or _sqlstate(error) in _OTHER_SESSION
 
 
 def unserved(error: ClientError) -> bool:
-    """Whether the service or the server could not run a statement for now, whatever the statement is."""
+    """Whether the service or the server cannot run any statement for now."""
     return lifecycle.passing(error) or lifecycle.code(error) in _PASSING or _sqlstate(error) in _NO_SERVER
 
 
 def met_another(error: ClientError) -> bool:
-    """Whether a statement failed because of another transaction, by a lock or because its table was dropped
-    meanwhile."""
+    """Whether a statement failed because of another transaction.
+
+    That transaction held a lock, or it dropped the statement's table meanwhile.
+    """
     return lock_missed(error) or _sqlstate(error) == "42P01"
 
 
@@ -118,5 +120,5 @@ def _sqlstate(error: ClientError) -> str:
 
 
 def _value(field: Mapping[str, Any]) -> Any:
-    """The value of a field, which comes as a mapping from its type to its value."""
+    """The value of a field. The Data API gives a field as a mapping from its type to its value."""
     return None if field.get("isNull") else next(iter(field.values()))

@@ -1,12 +1,12 @@
 """The database that a deployment makes: its content, and the objects that the connector needs in it.
 
-There are two resources. ``Content`` belongs to the database and goes with it. It creates the objects of capture and the
-roles, and runs each statement of the lake folder's SQL files once. It sets the roles' passwords from their secrets.
-``Publication`` publishes the contracts' tables before the source connector starts, and drops the replication slot and
-the publication once the connector is gone.
+There are two resources. ``Content`` exists as long as the database. It creates the objects of capture and the roles,
+and sets the roles' passwords from their secrets. It runs each statement of the lake folder's SQL files once.
+``Publication`` publishes the contracts' tables before the source connector starts. Once the connector is gone, it drops
+the replication slot and the publication.
 
-``headwater db create`` runs the same statements, rendered by ``headwater.definitions.source_database`` and
-``headwater.definitions.database_files``.
+``headwater db create`` runs the same statements. ``headwater.definitions.source_database`` and
+``headwater.definitions.database_files`` render them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from custom_resources import lifecycle
 from custom_resources.data_api import Database, in_the_way, lock_missed, met_another, unserved
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 
-# As many as PostgreSQL's own clients take.
+# The number of SCRAM iterations that PostgreSQL's own clients use.
 _SCRAM_ROUNDS = 4096
 _SCRAM_SALT_BYTES = 16
 _BRIEFLY = """DO $briefly$
@@ -39,10 +39,10 @@ BEGIN
     EXECUTE $statement${}$statement$;
 END
 $briefly$"""
-# Tries of a statement in one step, and the seconds between them, in which the queries go on that it made wait.
+# Tries of a statement in one step, and the seconds between them. Queries that waited behind the statement run then.
 _TRIES = 10
 _PAUSE_SECONDS = 1.0
-# How long one step goes on with the lake folder's files. Lambda ends it after 14 minutes.
+# Seconds that one step spends on the lake folder's files. Lambda ends it after 14 minutes.
 _STEP_SECONDS = 300.0
 _SLOT_STATE = "SELECT active FROM pg_replication_slots WHERE slot_name = :slot"
 
@@ -53,7 +53,7 @@ Read = Callable[[str], dict[str, Any]]
 def is_complete(event: Event, context: object) -> Outcome:
     """Take the next step of a request."""
     step = {"Custom::HeadwaterDatabase": content_step, "Custom::HeadwaterPublication": publication_step}
-    # A call may take 45 seconds. boto3 need not repeat it: the next step does.
+    # A call may take 45 seconds. boto3 need not repeat the call, because the next step does.
     rds = boto3.client("rds-data", config=Config(read_timeout=70, retries={"total_max_attempts": 1}))
     database = Database(rds, event["ResourceProperties"])
     return step[event["ResourceType"]](event, database, _read_statements, _read_secret, time.time())
@@ -62,9 +62,9 @@ def is_complete(event: Event, context: object) -> Outcome:
 def content_step(event: Event, database: Database, statements: Read, secret: Read, now: float) -> Outcome:
     """Create the database's content, statement by statement.
 
-    Waits for another step if something was in the way, or if much is left to do.
+    Waits for another step if another session was in the way, or if many statements are left.
 
-    ``now`` is in epoch seconds. Raises ResourceFailed with the server's words.
+    ``now`` is in epoch seconds. Raises ResourceFailed with the server's message.
     """
     if event["RequestType"] == "Delete":
         return lifecycle.done()
@@ -72,14 +72,16 @@ def content_step(event: Event, database: Database, statements: Read, secret: Rea
 
 
 def publication_step(event: Event, database: Database, statements: Read, secret: Read, now: float) -> Outcome:
-    """Publish the contracts' tables; on Delete drop the slot, once no connector uses it, and the publication.
+    """Publish the contracts' tables. On Delete, drop the slot once no connector uses it, and then the publication.
 
-    Has the arguments of ``content_step`` and needs no ``secret``. Raises ResourceFailed with the server's words.
+    On Create, names the transactions that the connector's slot would wait for, and waits for those that began before
+    the request. The arguments are the same as for ``content_step``, without ``secret``. Raises ResourceFailed with the
+    server's message.
     """
     if event["RequestType"] == "Delete":
         return _attempt(event, now, lambda: _drop(event, database, now))
     properties = event["ResourceProperties"]
-    return _attempt(event, now, lambda: _publish(database, statements(properties["Statements"])))
+    return _attempt(event, now, lambda: _publish(event, database, statements(properties["Statements"]), now))
 
 
 def slot_is_active(database: Database, slot: str) -> bool:
@@ -89,8 +91,10 @@ def slot_is_active(database: Database, slot: str) -> bool:
 
 
 def scram_verifier(password: str, salt: bytes) -> str:
-    """The verifier that PostgreSQL stores for a password (RFC 5803). The password is ASCII, which needs no
-    normalization."""
+    """The verifier that PostgreSQL stores for a password (RFC 5803).
+
+    The password is ASCII, so it needs no normalization.
+    """
     salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _SCRAM_ROUNDS)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")
@@ -123,11 +127,12 @@ def _fill(event: Event, database: Database, statements: Read, secret: Read, now:
 
 
 def _run_files(database: Database, document: Mapping[str, Any]) -> str | None:
-    """Run the statements of the lake folder's files that have not run yet, in their order. The database refuses files
-    that were changed, and records each statement in the call that runs it.
+    """Run the statements of the lake folder's files that have not run yet, in their order.
 
-    Returns where to go on if the time of one step is over. Raises ResourceFailed if a statement fails for a
-    reason that does not pass.
+    The database refuses files that were changed after they ran. It records each statement in the call that runs it.
+
+    Returns the place to go on from if the time of one step is over, else None. Raises ResourceFailed if a statement
+    fails for a reason that does not pass.
     """
     began = time.monotonic()
     for check in document["checks"]:
@@ -135,7 +140,7 @@ def _run_files(database: Database, document: Mapping[str, Any]) -> str | None:
     done = {name: int(count) for name, count in database.execute(document["done"])}
     left = [statement for file in document["files"] for statement in file["statements"][done.get(file["name"], 0) :]]
     for number, statement in enumerate(left):
-        # Each step gets on by one statement at least.
+        # Each step runs at least one statement.
         if number and time.monotonic() - began > _STEP_SECONDS:
             return f"the statements from {statement['place']} on"
         _run(database, statement)
@@ -143,27 +148,56 @@ def _run_files(database: Database, document: Mapping[str, Any]) -> str | None:
 
 
 def _run(database: Database, statement: Mapping[str, Any]) -> None:
-    """Run one statement of a file. Raises ResourceFailed with its place, or boto3's error if it
-    passes."""
+    """Run one statement of a file.
+
+    Raises ResourceFailed with the statement's place, or boto3's error if that error passes.
+    """
     try:
         _briefly(partial(database.execute, statement["sql"], statement["parameters"]), lock_missed)
     except ClientError as error:
         if lifecycle.code(error) == "StatementTimeoutException":
             raise ResourceFailed(
                 f"{statement['place']}: found a statement that takes longer than the 45 seconds of the Data API, "
-                "expected a shorter one. Make several of it, or run it by hand, write it with IF NOT EXISTS into the "
-                "file, and deploy again"
+                "expected a shorter one. Split it into several. Or run it by hand, write it with IF NOT EXISTS into "
+                "the file, and deploy again"
             ) from None
-        # A user's statement may raise any error by itself, each time again. ``headwater db create`` ends at it, too.
+        # A user's own statement may raise any error, each time again. ``headwater db create`` ends at it too.
         if unserved(error) or lock_missed(error) or lifecycle.code(error) != "DatabaseErrorException":
             raise
         raise ResourceFailed(
-            f"{statement['place']}: the server refuses this statement: {error}. What stands before it has run; the "
-            "next deploy goes on here"
+            f"{statement['place']}: the server refuses this statement: {error}. All statements before it "
+            "have run. Correct this one; the next deploy begins with it"
         ) from None
 
 
-def _publish(database: Database, document: Mapping[str, Any]) -> Outcome:
+def _await_transactions(event: Event, database: Database, query: str, now: float) -> Outcome | None:
+    """Wait if transactions from before the request hold up the connector's replication slot; None if there are none.
+
+    Raises ResourceFailed for a prepared transaction that seems to be left. ``query`` returns the fields of
+    ``headwater.definitions.open_transactions.OpenTransaction``.
+    """
+    found = database.execute(query)
+    left = [f"{transaction}: {action}" for _, state, _, transaction, action in found if state == "left"]
+    if left:
+        raise ResourceFailed(
+            f"Found {'. Found '.join(left)}. Before its end PostgreSQL makes no replication slot: end it, then deploy "
+            "again"
+        )
+    # Later ones are the connector's to wait for: in use, a database always has some.
+    earlier = [
+        f"{transaction}: {action}"
+        for _, state, seconds, transaction, action in found
+        if state == "long" and seconds >= now - lifecycle.began(event)
+    ]
+    return lifecycle.wait(event, now, f"the end of {', and of '.join(earlier)}") if earlier else None
+
+
+def _publish(event: Event, database: Database, document: Mapping[str, Any], now: float) -> Outcome:
+    # Not for an Update: CloudFormation rolls a failed one back by another Update, which must not fail likewise.
+    if event["RequestType"] == "Create":
+        waits = _await_transactions(event, database, document["transactions"], now)
+        if waits is not None:
+            return waits
     for table in document["tables"]:
         ((existing,),) = database.execute("SELECT to_regclass(:name)::text", {"name": table})
         if existing is None:
@@ -177,13 +211,13 @@ def _publish(database: Database, document: Mapping[str, Any]) -> Outcome:
 
 
 def _until_done(database: Database, statement: str) -> None:
-    """Run a statement. If it returns names and statements, run those too, and repeat it until it returns none.
+    """Run a query. If it returns names and statements, run these too, and repeat the query until it returns none.
 
-    A statement that meets another session's lock is tried again in a later step, when all else is done.
+    A statement that meets another session's lock is tried again in a later step, after all others.
     """
     held: list[ClientError] = []
     tried: set[str] = set()
-    # What comes again though it was done, nothing here can change: the checks that follow say so.
+    # Running a statement again that has already run would not help: the checks that follow report the cause.
     while todo := [(place, step) for place, step in database.execute(statement) if step not in tried]:
         for place, step in todo:
             tried.add(step)
@@ -199,10 +233,10 @@ def _until_done(database: Database, statement: str) -> None:
 
 
 def _briefly(run: Callable[[], object], passes: Callable[[ClientError], bool] = met_another) -> None:
-    """Run a statement that waits for a lock for 100 ms at most. If its error ``passes``, try again for some seconds.
+    """Run a statement that waits for a lock for at most 100 ms. If its error ``passes``, try again for some seconds.
 
-    An ALTER TABLE that waits makes every later query of its table wait too. A transaction of several calls would hold
-    the lock between them, and for three minutes when this function dies: so it is one call.
+    While an ALTER TABLE waits, every later query of its table waits too. A transaction of several calls would hold the
+    lock between these calls, and for three minutes if this function dies. So the transaction is one call.
     """
     for _ in range(_TRIES):
         try:
@@ -219,7 +253,7 @@ def _drop(event: Event, database: Database, now: float) -> Outcome:
     slot, publication = event["ResourceProperties"]["Slot"], event["ResourceProperties"]["Publication"]
     if slot_is_active(database, slot):
         return lifecycle.wait(event, now, f"the replication slot {slot} to become inactive")
-    # Dropped by a query, because pg_drop_replication_slot fails where there is no slot.
+    # A query drops the slot, because pg_drop_replication_slot fails if there is no slot.
     database.execute(
         "SELECT pg_drop_replication_slot(slot_name)::text FROM pg_replication_slots WHERE slot_name = :slot",
         {"slot": slot},
@@ -229,10 +263,11 @@ def _drop(event: Event, database: Database, now: float) -> Outcome:
 
 
 def set_password(database: Database, role: str, password: str, transaction: str) -> None:
-    """Give a role its password, so that no statement shows it: it is hashed here and goes to the server as a parameter.
+    """Set a role's password without showing the password in a statement.
 
-    ALTER ROLE takes no parameters, so it reads the hash from a setting. Its error is raised anew, because PostgreSQL
-    would add the statement to the original.
+    This function hashes the password and sends the hash to the server as a parameter. ALTER ROLE takes no parameters,
+    so it reads the hash from a setting. If the statement fails, it raises a new error with the same message, because
+    PostgreSQL would add the statement to the original one.
     """
     verifier = scram_verifier(password, os.urandom(_SCRAM_SALT_BYTES))
     database.execute(
@@ -246,7 +281,7 @@ def set_password(database: Database, role: str, password: str, transaction: str)
 
 
 def usable_password(secret: Mapping[str, str], role: str) -> str:
-    """The password in a role's secret. Raises ResourceFailed if it is not that role's, or no ASCII text."""
+    """The password in a role's secret. Raises ResourceFailed if the secret is of another role, or has no ASCII text."""
     if secret.get("username") != role:
         raise ResourceFailed(
             f"The secret of {role}: found the user name {secret.get('username')!r}, expected {role}: correct the secret"

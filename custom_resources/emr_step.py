@@ -1,11 +1,11 @@
 """One running step on an EMR cluster, always the current one.
 
-``AWS::EMR::Step`` starts a step, but neither stops nor follows it. Here a changed step takes the place of the old one,
-and a removed one is cancelled. One that ends by itself is added again (``restart``).
+``AWS::EMR::Step`` starts a step, but neither stops nor follows it. Here a changed step replaces the old one, and a
+removed step is cancelled. If a step ends by itself, ``restart`` adds it again.
 
-A step's name ends with a hash of what it runs, so the cluster's list tells the current step from an old one. The new
-step is added first, then the old one is cancelled. The cluster runs one step at a time, so the new step waits in the
-queue until the old one has ended. Whatever goes wrong in between, a step is waiting or running.
+A step's name ends with a hash of the command that it runs, so the cluster's list distinguishes the current step from an
+old one. The new step is added first, then the old one is cancelled. The cluster runs one step at a time, so the new
+step waits in the queue until the old one has ended. Whatever goes wrong in between, a step is waiting or running.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from botocore.exceptions import ClientError
 from custom_resources import lifecycle
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 
-# Seconds after which a step that was asked to end is killed.
+# A step that does not end within this many seconds after its cancellation is killed.
 PATIENCE = 300
-# Seconds. A step that failed sooner will likely fail again: it is left to the schedule.
+# Seconds. A step that failed sooner will likely fail again, so only the schedule adds it again.
 SHORT_LIFE = 300
 
 _ACTIVE = ("PENDING", "RUNNING", "CANCEL_PENDING")
@@ -44,16 +44,17 @@ def is_complete(event: Event, context: object) -> Outcome:
 
 
 def restart(event: Event, context: object) -> None:
-    """Answer an event of the cluster's, or of the schedule's."""
+    """Handle an event of the cluster, or of the schedule."""
     add_again(event, boto3.client("emr"), os.environ["CLUSTER_ID"], os.environ["STEP_NAME"])
 
 
 def step(event: Event, emr: Any, now: float) -> Outcome:
-    """Do the next thing that is missing.
+    """Take the next step of a request.
 
     ``emr`` is boto3's client; ``now`` is in epoch seconds. The properties are ``ClusterId``, ``Name``, ``Args`` of
-    command-runner.jar, and ``SettledSeconds``. A step must have run for that long, so a wrong argument fails its
-    deployment. Raises ResourceFailed with the reason of a step that failed.
+    command-runner.jar, and ``SettledSeconds``. The deployment succeeds only after the step has run for
+    ``SettledSeconds``, so a wrong argument fails the deployment. Raises ResourceFailed with the reason of a step that
+    failed.
     """
     return lifecycle.attempt(event, now, "EMR", lambda: _bring_about(event, emr, now))
 
@@ -61,8 +62,8 @@ def step(event: Event, emr: Any, now: float) -> Outcome:
 def add_again(event: Event, emr: Any, cluster: str, name: str) -> None:
     """Add the newest step of that name once more, unless one is waiting or running.
 
-    ``event`` is EventBridge's, of the cluster or of the schedule. If a step failed soon after its
-    start, only the schedule adds it again: a lasting error costs little.
+    ``event`` is an event of EventBridge, about the cluster or from the schedule. If a step failed soon after its start,
+    only the schedule adds it again, so that a lasting error costs little.
     """
     of_cluster = event["detail"].get("clusterId")
     if of_cluster is not None and of_cluster != cluster:
@@ -77,6 +78,7 @@ def add_again(event: Event, emr: Any, cluster: str, name: str) -> None:
         return
     if queue.active():
         return
+    # No step is active: add the newest step again, unless it has just failed.
     ended = queue.steps(_ENDED)
     if not ended:
         return
@@ -86,7 +88,7 @@ def add_again(event: Event, emr: Any, cluster: str, name: str) -> None:
         return
     print(f"The step {newest['Id']} is {newest['Status']['State']}: {_reason(newest)}. Adding it again")
     added = queue.add(newest["Name"], newest["Config"]["Args"])
-    # A deployment may have added a step at the same moment: the older stays.
+    # A deployment may have added a step at the same moment: the older one stays.
     if any(active["Id"] != added for active in queue.active()):
         queue.cancel([added], "SEND_INTERRUPT")
 
@@ -98,14 +100,17 @@ def step_name(name: str, arguments: list[str]) -> str:
 
 @dataclass(frozen=True)
 class _Queue:
-    """The steps of a cluster whose names begin with ``name``, whatever they run. ``emr`` is boto3's client."""
+    """The steps of a cluster whose names begin with ``name``."""
 
     emr: Any
+    """boto3's client for EMR."""
     cluster: str
+    """The cluster's id."""
     name: str
+    """The beginning of the steps' names. The whole name also has a hash."""
 
     def works(self) -> bool:
-        """Whether the cluster runs or is about to; a cluster that EMR has forgotten does not."""
+        """Whether the cluster runs or is starting. A cluster that EMR no longer lists does not run."""
         try:
             state = self.emr.describe_cluster(ClusterId=self.cluster)["Cluster"]["Status"]["State"]
         except ClientError as error:
@@ -136,7 +141,7 @@ class _Queue:
         return str(self.emr.add_job_flow_steps(JobFlowId=self.cluster, Steps=[definition])["StepIds"][0])
 
     def cancel(self, ids: Sequence[str], option: str) -> None:
-        """Ask steps to end, or end them."""
+        """Cancel steps: ``option`` says whether EMR signals them to end or kills them."""
         self.emr.cancel_steps(ClusterId=self.cluster, StepIds=list(ids), StepCancellationOption=option)
 
 
@@ -153,7 +158,7 @@ def _bring_about(event: Event, emr: Any, now: float) -> Outcome:
             return waiting
     if not queue.works():
         if former != queue.cluster:
-            # A deploy rolls back to the cluster that it was to replace, which has gone meanwhile.
+            # A deploy rolls back to the former cluster, which has ended meanwhile.
             return lifecycle.done()
         raise ResourceFailed(f"The cluster {queue.cluster} has ended: raise emr.generation in the environment's file")
     return _replace(event, queue, now)
@@ -165,12 +170,12 @@ def _replace(event: Event, queue: _Queue, now: float) -> Outcome:
     active = queue.active()
     equal = [step for step in active if step["Name"] == current]
     if not equal:
-        # A step that this request added and that failed already fails the request.
+        # If a step of this request has failed already, the request fails.
         for failed in queue.steps(("FAILED",)):
             if failed["Name"] == current and _created(failed).timestamp() >= lifecycle.began(event):
                 raise ResourceFailed(
                     f"The step {failed['Id']} failed: {_reason(failed)}. `headwater logs writer --env ENV` shows its "
-                    "log, some minutes late. Mend the cause, then deploy again"
+                    "log after some minutes. Correct the cause, then deploy again"
                 )
         queue.add(current, arguments)
         return lifecycle.wait(event, now, f"the step {current} to be added")
@@ -179,7 +184,7 @@ def _replace(event: Event, queue: _Queue, now: float) -> Outcome:
     waiting = _cancel(event, queue, [step for step in active if step["Id"] != kept["Id"]], now)
     if waiting is not None:
         return waiting
-    # Done once the step has run for a while: a wrong argument would have ended it soon.
+    # Done once the step has run for a while: with a wrong argument it would have ended soon.
     started = kept["Status"]["Timeline"].get("StartDateTime")
     settled = int(event["ResourceProperties"]["SettledSeconds"])
     if kept["Status"]["State"] != "RUNNING" or started is None or now - started.timestamp() < settled:
@@ -188,12 +193,12 @@ def _replace(event: Event, queue: _Queue, now: float) -> Outcome:
 
 
 def _clear(event: Event, queue: _Queue, now: float) -> Outcome | None:
-    """Cancel every step of the queue; None once none is left, or the cluster itself has ended."""
+    """Cancel every step of the queue. Returns None once no step is left, or if the cluster itself has ended."""
     return _cancel(event, queue, queue.active(), now) if queue.works() else None
 
 
 def _cancel(event: Event, queue: _Queue, steps: list[Step], now: float) -> Outcome | None:
-    """Ask steps to end, and kill them when they do not; None if there are none."""
+    """Cancel steps, and kill them if they do not end in time. Returns None if there are none."""
     if not steps:
         return None
     patient = now - lifecycle.began(event) < PATIENCE
@@ -217,7 +222,7 @@ def _failed_soon(step: Step) -> bool:
 
 
 def _reason(step: Step) -> str:
-    """Why a step ended, in EMR's words."""
+    """The reason for which a step ended, as EMR states it."""
     details = step["Status"].get("FailureDetails", {})
     said = [details[part] for part in ("Reason", "Message", "LogFile") if part in details]
     return ", ".join(said) or step["Status"].get("StateChangeReason", {}).get("Message", "no reason given")

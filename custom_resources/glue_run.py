@@ -1,8 +1,8 @@
-"""The run of a streaming Glue job: one at a time, of the definition that was deployed last.
+"""The run of a streaming Glue job: one at a time, with the definition that was deployed last.
 
 The resource ``Custom::HeadwaterGlueRun`` starts a run when it is created, replaces the run when the job's definition
-changes, and stops it on Delete. ``keep_running`` starts the next run: EventBridge calls it when a run has ended, and a
-schedule calls it in case that event was lost.
+changes, and stops it on Delete. ``keep_running`` starts the next run: EventBridge calls it when a run has ended. A
+schedule calls it too, in case that event was lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from custom_resources import lifecycle
 from custom_resources.lifecycle import Event, Outcome
 
 _ALIVE = ("STARTING", "RUNNING", "STOPPING", "WAITING")
-# A run that ended sooner will likely fail again: the schedule starts the next.
+# Seconds. A run that ended sooner will likely fail again, so only the schedule starts the next run.
 _LONG_ENOUGH_SECONDS = 120
 
 
@@ -32,7 +32,7 @@ def keep_running(event: dict[str, str], context: object) -> None:
 
 
 def step(event: Event, glue: Any, now: float) -> Outcome:
-    """Stop the runs that are older than the request, wait until they are gone, and start one if there is none.
+    """Stop the runs that are older than the request, wait until they have ended, and start a run if there is none.
 
     ``glue`` is boto3's client; the resource's id is the job's name; ``now`` is in epoch seconds. Raises ResourceFailed.
     """
@@ -42,7 +42,7 @@ def step(event: Event, glue: Any, now: float) -> Outcome:
 def start_again(glue: Any, job: str, ended: str | None) -> None:
     """Start a job unless it runs. If the run ``ended`` lasted less than two minutes, leave the next to the schedule.
 
-    Raises what boto3 raises.
+    Raises the exceptions of boto3.
     """
     if ended is not None:
         run = glue.get_job_run(JobName=job, RunId=ended)["JobRun"]
@@ -55,7 +55,7 @@ def start_again(glue: Any, job: str, ended: str | None) -> None:
 def _replace(event: Event, glue: Any, now: float) -> Outcome:
     job, deleted = event["PhysicalResourceId"], event["RequestType"] == "Delete"
     alive = _alive(glue, job)
-    # A run that has started since the request began, by EventBridge's rule perhaps, has the new definition already.
+    # A run that started after the request began, for example by EventBridge's rule, has the new definition already.
     old = [run for run in alive if deleted or run["StartedOn"].timestamp() < lifecycle.began(event)]
     if old:
         ids = [run["Id"] for run in old if run["JobRunState"] != "STOPPING"]
@@ -71,7 +71,7 @@ def _start(glue: Any, job: str) -> None:
     try:
         run = glue.start_job_run(JobName=job)["JobRunId"]
     except ClientError as error:
-        # The job runs: it takes one run at a time.
+        # A run exists already: the job takes one run at a time.
         if lifecycle.code(error) != "ConcurrentRunsExceededException":
             raise
     else:

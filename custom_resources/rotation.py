@@ -1,10 +1,10 @@
-"""Rotates the password of a database role, and has the connector that logs in as that role read the new one.
+"""Rotates the password of a database role, and restarts the connector of that role so that it reads the new password.
 
 Secrets Manager calls ``rotate`` once for each of its four steps:
 https://docs.aws.amazon.com/secretsmanager/latest/userguide/rotate-secrets_lambda-functions.html. Every step may be
-repeated. A role has one password, so from ``setSecret`` until ``finishSecret``, which follows within seconds, nobody
-can log in with what the secret says. Connections that are open stay. A task of the connector that meets this gap fails,
-and the restart that ends the rotation starts it again.
+repeated. A role has one password. So from ``setSecret`` until ``finishSecret``, which follows within seconds, nobody
+can log in with the password in the secret. Open connections stay. A connector task that logs in during this gap fails.
+The restart at the end of the rotation starts the task again.
 """
 
 from __future__ import annotations
@@ -26,23 +26,26 @@ from custom_resources.database_bootstrap import set_password, usable_password
 
 PENDING, CURRENT = "AWSPENDING", "AWSCURRENT"
 PASSWORD_LENGTH = 40
-# Seconds for which a step tries again what a failover, another rotation or an update of the connector is in the way of.
+# A step tries again for this many seconds if a failover, another rotation or a connector update is in the way.
 PATIENCE = 8 * 60
 _PAUSE = 10
 _UNDER_WAY = frozenset({"CREATING", "UPDATING", "RESTARTING", "PAUSING", "RESUMING"})
 
 
 class RotationFailed(Exception):
-    """The step cannot be done; the message is what the function's log shows."""
+    """The step cannot be done. The function's log shows this error's message."""
 
 
 @dataclass(frozen=True)
 class Clients:
-    """boto3's clients for Secrets Manager, MSK Connect and the Data API."""
+    """boto3's clients."""
 
     secrets: Any
+    """The client for Secrets Manager."""
     connect: Any
+    """The client for MSK Connect."""
     rds: Any
+    """The client for the Data API."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Target:
     """The roles of a database, and their connectors."""
 
     database: Mapping[str, str]
-    """The properties of ``data_api.Database``."""
+    """The properties of the ``data_api.Database``."""
     roles: Mapping[str, str]
     """The role of each secret, by the secret's ARN."""
     connectors: Mapping[str, str]
@@ -67,8 +70,10 @@ def rotate(event: Mapping[str, Any], context: object) -> None:
 
 
 def step(event: Mapping[str, Any], clients: Clients, target: Target, sleep: Callable[[float], None]) -> None:
-    """Take one step of a rotation, patiently. Raises RotationFailed, or what boto3 raises: Secrets Manager then
-    reports the rotation as failed."""
+    """Take one step of a rotation, and repeat it while its error passes.
+
+    Raises RotationFailed, or the exceptions of boto3. Secrets Manager then reports the rotation as failed.
+    """
     rotation = _Rotation(event, clients, target)
     take = {
         "createSecret": rotation.create,
@@ -92,7 +97,7 @@ def step(event: Mapping[str, Any], clients: Clients, target: Target, sleep: Call
 
 
 class _Rotation:
-    """The steps for one version of a secret. Each returns whether it is done."""
+    """The steps for one version of a secret. Each returns whether the step is done."""
 
     def __init__(self, event: Mapping[str, Any], clients: Clients, target: Target) -> None:
         self._arn: str = event["SecretId"]
@@ -106,8 +111,8 @@ class _Rotation:
         """Store a new password as the pending version."""
         if self._connector and "RestartConnector" not in self._clients.connect.meta.service_model.operation_names:
             raise RotationFailed(
-                f"The boto3 of Lambda's Python does not know RestartConnector, without which {self._connector} would "
-                "keep the former password: the password stays as it is. Rotate with a newer runtime"
+                f"The boto3 of Lambda's Python does not know RestartConnector, so {self._connector} would keep the "
+                "former password. The password stays as it is. Rotate with a newer runtime"
             )
         try:
             self._read(VersionId=self._version, VersionStage=PENDING)
@@ -135,14 +140,17 @@ class _Rotation:
         return True
 
     def check(self) -> bool:
-        """Do nothing: the Data API logs in with current versions only, so ``finish`` does. Secrets Manager also takes
-        this step by itself, when the rotation is set up."""
+        """Do nothing, and return True.
+
+        The Data API logs in with current versions only, so ``finish`` checks the password. Secrets Manager also takes
+        this step by itself, when the rotation is set up.
+        """
         return True
 
     def finish(self) -> bool:
         """Make the version the current one, log in with it, and restart the connector.
 
-        The password is set once more, because a deploy in between may have put the former one back.
+        The password is set once more, because a deploy in between may have set the former one again.
         """
         stages = self._clients.secrets.describe_secret(SecretId=self._arn)["VersionIdsToStages"]
         (current,) = (version for version, labels in stages.items() if CURRENT in labels)
@@ -163,8 +171,11 @@ class _Rotation:
         return secret
 
     def _restart(self) -> bool:
-        """Restart the connector with all its tasks, or return false while it is being changed. There is none before
-        the first deploy of the connectors is complete, and one that is being deleted needs none."""
+        """Restart the connector with all its tasks. Returns False while the connector is being changed.
+
+        There is no connector before the first deploy of the connectors is complete. A connector that is being deleted
+        needs no restart.
+        """
         listed = self._clients.connect.list_connectors(connectorNamePrefix=self._connector) if self._connector else {}
         for connector in listed.get("connectors", ()):
             if connector["connectorName"] == self._connector:

@@ -1,6 +1,6 @@
 """Glue job: write changes of any number of DynamoDB tables from their Kinesis streams into Hudi tables.
 
-A table that fails rests and begins anew, while the others go on.
+If a table fails, the job tries it again after a pause, while the other tables go on.
 """
 
 import sys

@@ -17,7 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    # Plain help: to import Rich's Markdown takes longer than all the rest.
+    # Plain help, because importing Rich's Markdown takes longer than the rest of the start.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
@@ -40,11 +40,14 @@ def headwater(
 
 
 def main() -> None:
-    """Run the command line. A UserError is printed without a traceback and ends with status 2; Ctrl-C ends with 130."""
+    """Run the command line.
+
+    A UserError is printed without a traceback and ends with status 2. Ctrl-C ends with status 130.
+    """
     try:
         app()
     except UserError as error:
-        # It takes a while to import.
+        # Imported here, because the import takes a while and most runs do not need it.
         from headwater.commands.advice import as_typed
 
         said = escape(as_typed(str(error)))

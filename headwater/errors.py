@@ -4,6 +4,6 @@
 class UserError(Exception):
     """A person's input or set-up does not fit.
 
-    The message says found, expected, and what to do. The command line prints it without a traceback and ends with
-    status 2.
+    The message names the found and the expected value, and says what to do. The command line prints the message without
+    a traceback and ends with status 2.
     """

@@ -13,11 +13,14 @@ from headwater.private_files import make_private
 
 @contextmanager
 def claim(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
-    """Keep other processes that claim the folder out of it. The claim ends with the process, however that ends.
+    """Keep other processes that claim the folder out of it until the block or the process ends.
 
-    It is a lock on a file beside the folder, so the folder need not exist and may be removed meanwhile. ``what`` names
-    the claimant in messages, as in ``the demo``. If another process holds the claim, raises UserError, or with ``wait``
-    says so on standard error and waits for its end.
+    The claim is a lock on a file beside the folder. So the folder need not exist, and may be removed meanwhile.
+
+    - ``what``: the claimant's name in messages, such as ``the demo``.
+    - ``wait``: if another process holds the claim, wait for its end, and say so on standard error.
+
+    Raises UserError if another process holds the claim and ``wait`` is not set.
     """
     lock = folder.parent / f".{folder.name}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -34,8 +37,10 @@ def claim(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
 
 @contextmanager
 def claimed_empty(folder: Path, what: str) -> Iterator[None]:
-    """Claim a run's folder, and have it empty: what an earlier run left is removed. It becomes private, and so does the
-    folder of all runs that it is in. Raises UserError as ``claim`` does."""
+    """Claim a run's folder, and remove everything that an earlier run left in it.
+
+    The folder and its parent, which holds all runs, become private. Raises UserError as ``claim`` does.
+    """
     with claim(folder, what):
         shutil.rmtree(folder, ignore_errors=True)
         make_private(folder.parent)

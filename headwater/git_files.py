@@ -7,7 +7,7 @@ from headwater.errors import UserError
 
 
 def listed(root: Path, *options: str) -> list[Path]:
-    """The files of a clone that ``git ls-files`` lists with these options. Raises UserError if git lists none."""
+    """Return the files of a clone that ``git ls-files`` lists with these options. Raises UserError if git fails."""
     try:
         names = subprocess.check_output(
             ["git", "ls-files", *options, "-z"], cwd=root, text=True, stderr=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""A lake folder: what a user of Headwater writes, and what Headwater builds from it."""
+"""A lake folder: the files that a user of Headwater writes, and the files that Headwater builds from these."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LakeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     release: Annotated[
         str, Meta(pattern=rf"^[0-9a-z.]+{END}", extra={"expected": "a release such as 0.3.0, or a commit"})
     ]
-    """The release of Headwater that the lake wants: the tag's name without its v, or a commit of 40 digits."""
+    """The release of Headwater that runs the lake: the tag's name without its v, or a commit of 40 digits."""
     repository: (
         Annotated[
             str,
@@ -45,12 +45,12 @@ class LakeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         ]
         | None
     ) = None
-    """The git address of Headwater. ``./headwater`` needs it; the checkout of Headwater has none."""
+    """The git address of Headwater, which ``./headwater`` needs. The checkout of Headwater has none."""
     commit: (
         Annotated[str, Meta(pattern=rf"^[0-9a-f]{{40}}{END}", extra={"expected": "40 digits out of 0-9 and a-f"})]
         | None
     ) = None
-    """The commit of the release, which ``./headwater`` verifies. None in the checkout, and if ``release`` is one."""
+    """The release's commit, which ``./headwater`` verifies. None in the checkout, and if ``release`` is a commit."""
     commit_of: (
         Annotated[str, Meta(pattern=rf"^[0-9a-z.]+{END}", extra={"expected": "the release that `commit` belongs to"})]
         | None
@@ -64,13 +64,13 @@ class LakeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def _plain(value: str) -> str:
-    """A value in YAML, in quotes if YAML would read it otherwise."""
+    """Return a value as YAML, in quotes if YAML would misread the bare text."""
     return value if re.fullmatch(r"[\w/][\w@:/.+-]*", value) and not value.endswith(":") else f'"{value}"'
 
 
 @dataclass(frozen=True)
 class LakeFolder:
-    """The places of a lake folder. The checkout of Headwater is the lake folder of the example."""
+    """The paths in a lake folder. The checkout of Headwater is the example's lake folder."""
 
     root: Path
     """The folder that has ``headwater.yaml``."""
@@ -88,7 +88,7 @@ class LakeFolder:
 
     @classmethod
     def make(cls, root: Path, name: str) -> Self:
-        """Make a lake folder without contracts. Its release is the running one."""
+        """Make a lake folder without contracts, for the release that runs."""
         folder = cls(root)
         for part in (folder.contracts, folder.config):
             part.mkdir(parents=True)
@@ -97,7 +97,7 @@ class LakeFolder:
 
     @cached_property
     def settings(self) -> LakeSettings:
-        """What ``headwater.yaml`` says. Raises UserError."""
+        """The fields of ``headwater.yaml``. Raises UserError."""
         path = self.root / FILE
         return convert(read_yaml(path), LakeSettings, str(path))
 
@@ -123,7 +123,7 @@ class LakeFolder:
 
     @property
     def reviewed(self) -> Path:
-        """The folder of what reviewers read and agree to."""
+        """The folder of the files that reviewers read and agree to."""
         return self.root / "reviewed"
 
     @property
@@ -143,12 +143,12 @@ class LakeFolder:
 
     @property
     def build(self) -> Path:
-        """The folder of what Headwater makes of this lake, which git ignores."""
+        """The folder of the files that Headwater builds for this lake. Git ignores it."""
         return self.root / "build"
 
     @property
     def run(self) -> Path:
-        """The folder of what runs on this machine."""
+        """The folder for the files of runs on this machine."""
         return self.build / "run"
 
     @property

@@ -7,7 +7,7 @@ TAIL_LINES = 25
 
 
 def tail(path: Path, lines: int = TAIL_LINES) -> str:
-    """The last lines of a log, read from its last 64 KiB, or a remark that there are none."""
+    """Return a log's last lines out of its last 64 KiB, or a remark that the log is missing or empty."""
     if not path.exists():
         return "(it wrote no log)"
     with path.open("rb") as log:

@@ -9,13 +9,13 @@ SETUP = ROOT / "tools" / "setup"
 
 ASSETS_JARS = ROOT / "assets" / "jars"
 
-# What reviewers read, and ``make requests`` and ``make reference`` write.
+# Files for reviewers, which ``make requests`` and ``make reference`` write.
 RIGHTS = ROOT / "reviewed" / "rights"
 PROMISES = ROOT / "reviewed" / "promises.yaml"
 REFERENCE = ROOT / "docs" / "reference"
 
-# What editors read, and ``make reference`` writes.
+# JSON schemas for editors, which ``make reference`` writes.
 SCHEMAS = ROOT / "schemas"
 
-# What is built of the product alone, for every lake.
+# Build results that do not depend on a lake.
 BUILD = ROOT / "build"

@@ -1,4 +1,4 @@
-"""Programs that are ended with all the processes that they have started."""
+"""Runs programs, and kills them together with all processes that they have started."""
 
 from __future__ import annotations
 
@@ -28,11 +28,15 @@ def run(
     cwd: Path | None = None,
     patience: float = PATIENCE_SECONDS,
 ) -> int:
-    """Run a program and return its exit status. If this is left before the program's end, all its processes are killed.
+    """Run a program and return its exit status. An exception before the program's end kills all its processes.
 
-    ``name`` is what a person calls it. Its output is appended to ``log``. ``env`` is the whole environment, ``cwd`` the
-    working directory; None stands for this process's own. ``patience`` has its meaning in ``wait_until``. Raises
-    UserError if the program stands still.
+    - ``name``: the program's name in messages.
+    - ``log``: the file to which the program's output is appended.
+    - ``env``: all environment variables; None for this process's own.
+    - ``cwd``: the working directory; None for this process's own.
+    - ``patience``: seconds, as in ``wait_until``.
+
+    Raises UserError if the program stands still.
     """
     with private_files.append(log) as out:
         child = subprocess.Popen(
@@ -78,8 +82,8 @@ def await_end(
 
 
 def kill(leader: subprocess.Popen[bytes]) -> None:
-    """End a program by SIGKILL, with its descendants and, if it leads a process group of its own, with that group."""
-    # Such as PostgreSQL's backends and PySpark's daemon, which would end by themselves, but later.
+    """Kill a program and its descendants by SIGKILL, and the process group that it leads, if there is one."""
+    # PostgreSQL's backends and PySpark's daemon, for example, would end by themselves, but later.
     descendants = _descendants(leader.pid)
     with suppress(ProcessLookupError):
         os.killpg(leader.pid, signal.SIGKILL)
@@ -92,7 +96,7 @@ def kill(leader: subprocess.Popen[bytes]) -> None:
 
 
 def _is_gone(process: psutil.Process) -> bool:
-    """Whether a process has ended, even if nobody has asked for its status yet."""
+    """Return whether a process has ended, even if its parent has not collected its exit status."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""Waiting for work of other threads and processes: until it is done, and for as long as something moves."""
+"""Waits for other threads and processes: until their work is done, and as long as it makes progress."""
 
 from __future__ import annotations
 
@@ -12,41 +12,42 @@ import psutil
 from headwater.errors import UserError
 
 PATIENCE_SECONDS = 180.0
-"""For how long nothing may move, unless a caller says otherwise."""
+"""The default patience: the seconds that a wait lasts without progress."""
 MOST_PATIENCES = 5
-"""Processor time alone extends a wait to so many times its patience, so that an endless loop ends too."""
+"""Processor time alone extends a wait to this many times its patience, so that an endless loop ends too."""
 MOST_IN_ALL = 40
-"""A wait takes at most so many times its patience, whatever moves, because some things never stop moving."""
+"""A wait takes at most this many times its patience, because some progress never ends."""
 WORKING_SHARE = 0.05
-"""The share of one core from which processes count as working. Parts of a pipeline that only poll need less, and a
-thread that wants a core gets more even if eight others want it too."""
+"""The share of one core from which processes count as working.
+
+Parts of a pipeline that only poll need less. A busy thread gets more, even if eight others compete for its core.
+"""
 
 
 class StuckError(UserError):
-    """Nothing moved any more before the awaited state came."""
+    """A wait ended without the awaited state, because its work made no more progress."""
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time that a process and its descendants have used so far, in seconds; 0 if there is no such
-    process."""
+    """Return the processor seconds that a process and its descendants have used; 0 if there is no such process."""
     total = 0.0
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         for member in [process, *process.children(recursive=True)]:
-            # On macOS, nobody but root reads those of another user.
+            # On macOS, only root can read the times of another user's processes.
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                # User and system time, then that of children that have ended.
+                # The user and system time of the process, then of its children that have ended.
                 total += sum(member.cpu_times()[:4])
     return total
 
 
 def work_beside() -> float:
-    """Return the processor time of this process and its descendants without the calling thread's, in seconds."""
+    """Return the processor seconds of this process and its descendants, without the calling thread's."""
     return cpu_seconds(os.getpid()) - time.thread_time()
 
 
 def _without_steps() -> None:
-    """The progress of a wait that has no intermediate steps."""
+    """Return None, the progress of a wait without intermediate steps."""
 
 
 def wait_until(
@@ -60,28 +61,29 @@ def wait_until(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return once ``condition`` holds, which is tried every ``poll`` seconds.
+    """Wait until ``condition`` holds.
 
-    ``what`` names the awaited state, such as "the writer to commit".
-    ``progress`` returns any value that changes while the awaited work advances, such as an offset. Errors show it.
-    ``patience`` is the least number of seconds without a change of that value after which the wait ends in vain.
-    ``work`` returns the processor time of those who do the awaited work, in seconds. The wait also goes on while they
-    use ``WORKING_SHARE`` of a core, up to ``MOST_PATIENCES`` times the patience. It ends after ``MOST_IN_ALL`` times
-    the patience in any case.
-    ``clock`` and ``sleep`` are the time module's.
+    - ``what``: the awaited state, such as "the writer to commit".
+    - ``progress``: returns a value that changes while the awaited work advances, such as an offset. Errors show it.
+    - ``poll``: the seconds between two calls of ``condition``.
+    - ``patience``: the wait fails after this many seconds without progress.
+    - ``work``: returns the processor seconds of the processes that do the awaited work. Without progress, the wait goes
+      on while they use ``WORKING_SHARE`` of a core, up to ``MOST_PATIENCES`` times the patience.
+    - ``clock`` and ``sleep``: the time module's.
 
-    Raises ``StuckError`` with ``what``, the last progress and the seconds for which that stood still.
+    The wait ends after ``MOST_IN_ALL`` times the patience in any case. Raises ``StuckError`` with ``what``, the last
+    progress, and the seconds without a change of it.
     """
     began = moved = checked = clock()
     reached, worked = progress(), work()
     while True:
-        # A condition that takes long to find out is tried once more.
+        # The time is taken first, so that a slow condition is tried once more before the wait fails.
         now = clock()
         if condition():
             return
         if now - checked >= patience:
             latest, latest_work = progress(), work()
-            # On macOS the time of a process that ends is lost to its parent: that is a sign of life too.
+            # On macOS the times of a process vanish when it ends, so the sum may fall. A fall is a sign of life too.
             is_working = abs(latest_work - worked) >= WORKING_SHARE * (now - checked)
             if latest != reached and now - began < MOST_IN_ALL * patience:
                 reached, moved = latest, now

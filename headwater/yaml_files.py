@@ -1,4 +1,4 @@
-"""Reads YAML that people write: environments, contracts, lists. An error names file, field, found and expected."""
+"""Reads YAML that people write. An error names the file, the field, the value found and the values expected."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from msgspec import inspect
 from headwater.errors import UserError
 
 END = r"$(?!\n)"
-"""Ends a pattern for ``Meta``: Python's $ alone would also match before a line break at the end."""
+"""The end of a pattern for ``Meta``. Python's $ alone also matches before a line break at the end."""
 DIFFERENT = {"uniqueItems": True}
-"""Tells editors that a list's entries differ, as ``Meta(extra_json_schema=…)``; msgspec does not check it."""
+"""``Meta(extra_json_schema=…)`` of a list whose entries differ. Editors check this; msgspec does not."""
 _Kind = TypeVar("_Kind")
 _EMPTY = "tag:yaml.org,2002:null"
 
 
 def yaml_paths(folder: Path) -> list[Path]:
-    """The ``.yaml`` files of a folder, sorted. Raises UserError for a ``.yml`` file, which would not be read."""
+    """Return the ``.yaml`` files of a folder, sorted. Raises UserError if it has a ``.yml`` file."""
     for path in sorted(folder.glob("*")):
         if path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml":
             raise UserError(f"{path}: found the ending {path.suffix}, expected .yaml: rename the file")
@@ -31,12 +31,12 @@ def yaml_paths(folder: Path) -> list[Path]:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read the one document of a file. Raises UserError if the file cannot be read or is not YAML."""
+    """Read a file with one YAML document. Raises UserError if the file cannot be read or is not YAML."""
     return load_yaml(read_text(path), str(path))
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text, with the line ends that it has. Raises UserError if it cannot be read as UTF-8."""
+    """Return a file's text with its line ends unchanged. Raises UserError if it cannot be read as UTF-8."""
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -48,10 +48,10 @@ def read_text(path: Path) -> str:
 
 
 def load_yaml(text: str, where: str) -> Any:
-    """Read one YAML document; ``where`` is its file.
+    """Read one YAML document of the file ``where``.
 
-    Raises UserError if it is not YAML, or if YAML would silently misread it. It would for a field that is written twice
-    (the last would count), and for a type with a comma and without quotes.
+    Raises UserError if it is not YAML, or if YAML would silently misread it. YAML misreads a field that is written
+    twice (the last one counts), and a type with a comma and without quotes.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader)
@@ -62,9 +62,11 @@ def load_yaml(text: str, where: str) -> Any:
 
 
 def set_value(text: str, path: Sequence[str], value: str, *, behind: str = "") -> str:
-    """The text of a YAML document of mappings with this plain value of the field at ``path``, and all else, comments
-    included, as it was. A field or a mapping that is not there is added, behind the field ``behind`` or as the last one
-    of its mapping. Raises KeyError if another kind of value stands in the way."""
+    """Return the text of a YAML document after setting the field at ``path`` to a plain value.
+
+    All other text stays, comments included. A missing field or mapping is added after the field ``behind``, or at the
+    end of its mapping. Raises KeyError if a value on the path is not a mapping, or the field's value is not plain.
+    """
     node: Any = yaml.compose(text, Loader=_Loader)
     for depth, name in enumerate(path):
         if not isinstance(node, yaml.MappingNode):
@@ -79,7 +81,7 @@ def set_value(text: str, path: Sequence[str], value: str, *, behind: str = "") -
 
 
 def _added(text: str, mapping: yaml.MappingNode, path: Sequence[str], value: str, last: yaml.Node) -> str:
-    """Return the text with a new field behind ``last``.
+    """Return the text with a new field after ``last``.
 
     - ``path``: the names that lead from ``mapping`` to the field.
     - ``last``: a value of ``mapping``, or ``mapping`` itself.
@@ -96,21 +98,22 @@ def _added(text: str, mapping: yaml.MappingNode, path: Sequence[str], value: str
 
 
 def _end_of_lines(text: str, node: yaml.Node) -> int:
-    """Where the line behind a value begins."""
-    # A block's own end is where the next one begins: behind blank lines and comments.
+    """Return the index at which the line after a value begins."""
+    # PyYAML ends a block where the next one begins, after blank lines and comments. So take the block's last value.
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
     return text.find("\n", len(text[: node.end_mark.index].rstrip())) + 1 or len(text)
 
 
 def remove_value(text: str, path: Sequence[str]) -> str:
-    """The text of a YAML document of mappings without the field at ``path``, and all else as it was.
+    """Return the text of a YAML document without the field at ``path``. All other text stays.
 
-    The field's comments go with it: in its own lines, and in the lines directly above it. Lines above the first field
-    of the document stay. A mapping of this field alone goes as a whole. Raises KeyError
-    if there is no such field.
+    Comments in the field's own lines and in the lines directly above it go with the field. Lines above the first field
+    of the document stay. If the field is the only one of its mapping, the mapping goes too. Raises KeyError if there is
+    no such field.
     """
     root: Any = yaml.compose(text, Loader=_Loader)
+    # Find the outermost mapping that has other fields, too: its entry on the path is removed.
     node, mapping, at = root, root, 0
     for name in path:
         names = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
@@ -125,6 +128,7 @@ def remove_value(text: str, path: Sequence[str]) -> str:
         start = mapping.value[at - 1][1].end_mark.index if at and is_last else key.start_mark.index
         end = value.end_mark.index if is_last else mapping.value[at + 1][0].start_mark.index
         return text[:start] + text[end:]
+    # Take the comments above the field, and the deeper indented comments below it.
     margin = " " * key.start_mark.column
     start, end = key.start_mark.index - len(margin), _end_of_lines(text, value)
     while (mapping is not root or at) and (above := re.search(rf"(?<![^\n]){margin}#[^\n]*\n\Z", text[:start])):
@@ -135,7 +139,7 @@ def remove_value(text: str, path: Sequence[str]) -> str:
 
 
 class _Misread(yaml.YAMLError):
-    """YAML that means something else than its author probably meant."""
+    """The YAML probably does not mean what its author meant."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -158,6 +162,7 @@ def _refuse_split_value(node: yaml.MappingNode) -> None:
     """Refuse ``{type: decimal(12,4)}``, which YAML reads as the two fields ``type: decimal(12`` and ``4)``."""
     if not node.flow_style:
         return
+    # Join each value with the pieces after it, until all its parentheses are closed.
     for number, (key, value) in enumerate(node.value):
         if not isinstance(value, yaml.ScalarNode) or value.style is not None:
             continue
@@ -171,7 +176,7 @@ def _refuse_split_value(node: yaml.MappingNode) -> None:
             field = ".".join([*names[:1], key.value])
             raise _Misread(
                 f'line {_line(key)}: {field}: found {written} without quotes, expected {key.value}: "{written}": '
-                "between braces YAML ends a text without quotes at its comma"
+                "between braces, a comma ends a text without quotes"
             )
 
 
@@ -184,25 +189,26 @@ def _line(node: yaml.Node) -> int:
 
 
 def refusal(where: str, field: str, found: object, expected: str, note: str = "") -> UserError:
-    """The error about one field, ``found`` as Python writes it, with a note about it."""
+    """Return the error about one field. It shows ``found`` as Python writes it, and then the note."""
     return UserError(f"{where}: {field}: found {found!r}{note}, expected {expected}")
 
 
 def either(values: Iterable[object]) -> str:
-    """``a, b or c``."""
+    """Return the values in words, as in ``a, b or c``."""
     *first, last = map(str, values)
     return f"{', '.join(first)} or {last}" if first else last
 
 
 def convert(document: object, kind: type[_Kind], where: str) -> _Kind:
-    """Make the msgspec Struct ``kind`` of a document; ``where`` is its file.
+    """Convert a document of the file ``where`` into the msgspec Struct ``kind``.
 
     A field may be a Struct, one of several Structs with tags, a dict, a list or tuple, a Literal, str, int, float or
     bool. It may also be one of these or None.
 
-    Raises UserError naming the first field that does not fit. The error takes the expected values from the field's type
-    and limits. A field with a pattern or a limited length says it itself:
-    ``Meta(pattern=…, extra={"expected": "12 digits in quotes"})``. ``expected_if_missing`` is for files that lack it.
+    Raises UserError, which names the first field that does not fit. The error takes the expected values from the
+    field's type and limits. A field with a pattern or a limited length declares them:
+    ``Meta(pattern=…, extra={"expected": "12 digits in quotes"})``. If the document lacks the field, the error shows
+    ``expected_if_missing`` of ``extra`` instead, if that is declared.
     """
     try:
         return msgspec.convert(document, kind)
@@ -211,7 +217,8 @@ def convert(document: object, kind: type[_Kind], where: str) -> _Kind:
 
 
 def _explained(message: str, document: object, kind: type, where: str) -> UserError:
-    """What msgspec's message, such as ``Expected `int`, got `str` - at `$.emr.core_nodes```, says of the document."""
+    """Return the UserError for msgspec's message, such as ``Expected `int`, got `str` - at `$.emr.core_nodes```."""
+    # Follow the path in the message to the value that does not fit, and to its type.
     problem, _, place = message.rpartition(" - at `") if " - at `" in message else (message, "", "$`")
     steps = [int(index) if index else name for name, index in re.findall(r"\.([^.\[\]`]+)|\[(\d+)\]", place)]
     value: Any = document
@@ -226,7 +233,7 @@ def _explained(message: str, document: object, kind: type, where: str) -> UserEr
         return UserError(f"{where}: {_dotted([*steps, name])}: found nothing, expected {expected}")
     unknown = _unknown_field(problem, place, value)
     if unknown is not None:
-        # A mapping without fields of its own takes every text.
+        # A mapping without declared fields takes every text as a name.
         known = _fields(_meant(node, value))
         nearest = difflib.get_close_matches(unknown, known, n=1)
         expected = " or another of ".join([*nearest, ", ".join(name for name in known if name not in nearest)])
@@ -238,8 +245,8 @@ def _explained(message: str, document: object, kind: type, where: str) -> UserEr
 
 
 def _unknown_field(problem: str, place: str, value: Any) -> str | None:
-    """The field of ``value`` that its Struct does not have, or None if the problem is another."""
-    if place.startswith("key` in `"):  # YAML makes a number or true of the field's name
+    """Return the field of ``value`` that its Struct does not have; None if the problem is another."""
+    if place.startswith("key` in `"):  # YAML has read the field's name as a number, or as true
         return next(str(key) for key in value if not isinstance(key, str))
     return _quoted(problem) if problem.startswith("Object contains unknown field") else None
 
@@ -249,13 +256,13 @@ def _quoted(problem: str) -> str:
 
 
 def _dotted(steps: Sequence[str | int]) -> str:
-    """``columns[1].type``, or ``content`` for the whole document."""
+    """Return a path as ``columns[1].type``, or ``content`` for the whole document."""
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
     return path.removeprefix(".") or "content"
 
 
 def _kinds(node: inspect.Type) -> Iterator[inspect.Type]:
-    """The types that a value may have, without their metadata."""
+    """Yield the types that a value may have, without their metadata."""
     if isinstance(node, inspect.Metadata):
         yield from _kinds(node.type)
     elif isinstance(node, inspect.UnionType):
@@ -266,7 +273,7 @@ def _kinds(node: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def _meant(node: inspect.Type, value: Any) -> inspect.Type:
-    """The type that a value's tag chooses among several Structs; the type as it is if there is no such choice."""
+    """Return the Struct that a value's tag chooses; the type itself if there is no such choice."""
     for kind in _kinds(node):
         if isinstance(kind, inspect.StructType) and _has_tag(value, kind):
             return kind
@@ -278,7 +285,7 @@ def _has_tag(value: Any, kind: inspect.StructType) -> bool:
 
 
 def _tags(node: inspect.Type) -> dict[str, list[Any]]:
-    """The tags of the Structs that a value may be, by the field that holds them."""
+    """Return the tags of the Structs that a value may be, by the field that holds the tag."""
     tags: dict[str, list[Any]] = {}
     for kind in _kinds(node):
         if isinstance(kind, inspect.StructType) and kind.tag_field:
@@ -287,7 +294,7 @@ def _tags(node: inspect.Type) -> dict[str, list[Any]]:
 
 
 def _type_below(node: inspect.Type, step: str | int, value: Any) -> inspect.Type:
-    """The type of a field or an entry of ``value``, which has the type ``node``."""
+    """Return the type of a field or an entry of ``value``, whose own type is ``node``."""
     if isinstance(step, str) and step in _tags(node):
         return inspect.LiteralType(tuple(_tags(node)[step]))
     for kind in _kinds(_meant(node, value)):
@@ -299,13 +306,13 @@ def _type_below(node: inspect.Type, step: str | int, value: Any) -> inspect.Type
 
 
 def _fields(node: inspect.Type) -> list[str]:
-    """The names of the fields of the Structs that a value may be, a field with a tag first."""
+    """Return the field names of the Structs that a value may be, the field with the tag first."""
     structs = [kind for kind in _kinds(node) if isinstance(kind, inspect.StructType)]
     return [*_tags(node), *(field.encode_name for struct in structs for field in struct.fields)]
 
 
 def _expected(node: inspect.Type, value: object) -> str:
-    """Which values a type takes, in words; ``value`` is what stands there instead."""
+    """Return in words which values a type takes. ``value`` is the one that was found instead."""
     if isinstance(node, inspect.Metadata):
         return _noted(node, "expected") or _expected(node.type, value)
     if isinstance(node, inspect.UnionType):
@@ -322,14 +329,14 @@ def _expected(node: inspect.Type, value: object) -> str:
     if isinstance(node, inspect.BoolType):
         return "true or false"
     if isinstance(node, inspect.StrType):
-        # Without quotes YAML makes a number, a date or true of it.
+        # Without quotes YAML reads some texts as a number, a date or true.
         return "a text" if value is None or isinstance(value, (str, list, Mapping)) else "a text in quotes"
     words = {inspect.IntType: "a whole number", inspect.FloatType: "a number"}[type(node)]
     return ", ".join(filter(None, (words, _limits(node))))
 
 
 def _limits(node: inspect.Type) -> str:
-    """The limits of a value that has the right type."""
+    """Return in words the limits of a value that has the right type."""
     if isinstance(node, inspect.Metadata):
         return _noted(node, "expected") or _limits(node.type)
     if isinstance(node, inspect.UnionType):
@@ -351,5 +358,5 @@ def _range(least: float | None, most: float | None) -> str:
 
 
 def _noted(node: inspect.Type, name: str) -> str | None:
-    """What a field says itself, as ``Meta(extra=…)``."""
+    """Return an entry that a field declares in ``Meta(extra=…)``; None if it declares no such entry."""
     return (node.extra or {}).get(name) if isinstance(node, inspect.Metadata) else None

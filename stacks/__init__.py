@@ -1,1 +1,1 @@
-"""The CloudFormation stacks, a module each, and beside them the constructs that they share."""
+"""The CloudFormation stacks, one per module, and the constructs that they share."""

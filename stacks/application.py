@@ -1,4 +1,4 @@
-"""The app of one environment: which stacks there are and what each is given."""
+"""The CDK app of one environment: its stacks, and what each stack gets from the others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ from stacks.stream_topics import StreamTopicsStack
 
 @dataclass(frozen=True)
 class Application:
-    """The stacks, in the order of their deployment. One that neither contracts nor environment ask for is None."""
+    """The stacks, in the order of their deployment.
+
+    A stack that neither the contracts nor the environment need is None.
+    """
 
     network: NetworkStack | None
     lake: LakeStack
@@ -63,7 +66,7 @@ class Application:
 def build(
     scope: Construct, environment: Environment, contracts: Sequence[Contract], content: LakeContent, assets: Assets
 ) -> Application:
-    """Make the stacks that the contracts need in an environment, held to the security rules.
+    """Make the stacks that the contracts need in an environment, and check them against the security rules.
 
     Raises UserError if an asset is missing, or if the environment's file lacks a section that a contract needs.
     """
@@ -92,7 +95,7 @@ def build(
         bi = BiStack(
             scope, environment=environment, lake=lake, contracts=contracts, content=content, settings=environment.bi
         )
-    # Functions that CDK brings along get log groups with an expiry.
+    # Give the functions that CDK adds by itself log groups that expire.
     for stack in (network, lake):
         if stack is not None:
             keep_function_logs(stack)
@@ -117,7 +120,7 @@ def build(
 @final
 @dataclass(frozen=True)
 class _Relational:
-    """The stacks that only contracts of PostgreSQL need, without their network."""
+    """The stacks that only PostgreSQL contracts need, without their network."""
 
     database: _Database
     stream_topics: StreamTopicsStack
@@ -169,7 +172,7 @@ def _relational(
 @final
 @dataclass(frozen=True)
 class _KeyValue:
-    """The stacks that only contracts of DynamoDB need. ``tables`` is None if the tables are there already."""
+    """The stacks that only DynamoDB contracts need. ``tables`` is None if the tables exist already."""
 
     tables: KeyValueStack | None
     watched: WatchedKeyValue
@@ -191,7 +194,7 @@ def _key_value(
 
 @dataclass(frozen=True)
 class _Database:
-    """The source of the relational pipeline, and the stacks that its kind has."""
+    """The source of the relational pipeline, and the stacks that this kind of source needs."""
 
     source: RelationalSource
     aurora: DatabaseStack | None = None

@@ -1,4 +1,4 @@
-"""The files that a deployment uploads. The product has most of them; synthesis writes the others."""
+"""The files that a deployment uploads. The product ships most of them; synthesis writes the others."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Assets:
     root: Path
     """The product's checkout."""
     build: Path
-    """The folder of the product's files, which ``make assets`` fills."""
+    """The folder of the product's files. ``make assets`` fills it."""
     lake: LakeFolder
     """The lake folder, into which synthesis writes."""
 
     def hudi_jar(self) -> Path:
-        """The Hudi bundle that runs on a laptop as well."""
+        """The Hudi bundle, the same one as on a laptop."""
         return _present(self.build / "jars" / jars.HUDI)
 
     def writer_jar(self) -> Path:
@@ -49,7 +49,7 @@ class Assets:
         return _present(next(folder.glob("msgspec-*.whl"), folder / "msgspec.whl"))
 
     def python(self, platform: str) -> Path:
-        """The Python packages of EMR's nodes, with their launcher, for ``aarch64`` or ``x86_64``."""
+        """The Python packages of EMR's nodes with their launcher, for ``aarch64`` or ``x86_64``."""
         return _present(python_archives.path(platform, self.build))
 
     def bootstrap_script(self) -> Path:
@@ -65,23 +65,26 @@ class Assets:
         return _present(self.root / "glue_scripts" / "write_hudi.py")
 
     def contract(self, contract: Contract) -> Path:
-        """A contract as the writer reads it: as JSON, which needs no YAML parser on the cluster."""
+        """A contract in the writer's format: JSON, because the cluster has no YAML parser."""
         return self._written(f"contracts/{contract.table}.json", contract.to_json())
 
     def custom_resources(self) -> Path:
-        """The Lambda functions of all custom resources, in a zip whose bytes depend on their sources alone."""
+        """The Lambda functions of all custom resources, as a zip whose bytes depend only on their sources."""
         target = self.lake.build / "custom_resources.zip"
         target.parent.mkdir(parents=True, exist_ok=True)
         zip_files(target, self.root, sorted((self.root / "custom_resources").glob("*.py")))
         return target
 
     def statements(self, name: str, document: Mapping[str, object]) -> Path:
-        """A document of SQL statements for the database's bootstrap, written as JSON."""
+        """The SQL statements that the database's bootstrap runs, as JSON."""
         return self._written(f"database/{name}.json", json.dumps(document, indent=1))
 
     def connect_plugin(self) -> Path:
-        """All plugins in one zip, each in its own folder. MSK Connect takes one plugin per connector, and the
-        source needs both Debezium and the config provider. The zip's bytes depend on the plugins' bytes alone."""
+        """One zip with all plugins, each in its own folder.
+
+        MSK Connect takes one plugin per connector, and the source connector needs both Debezium and the config
+        provider. The zip's bytes depend only on the plugins' bytes.
+        """
         parts = [_present(self.build / f"{plugin}.zip") for plugin in jars.PLUGINS.values()]
         whole = self.lake.build / "plugins" / "headwater-msk-connect.zip"
         whole.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +108,7 @@ class Assets:
 
 @dataclass(frozen=True)
 class NamedFile:
-    """A file in the bucket of assets under its own name instead of its content's hash.
+    """A file that keeps its own name in the asset bucket, instead of a hash of its content.
 
     pip reads a wheel's version and platform from its name. The name has to change with the content, as the name of a
     released wheel does.
@@ -129,17 +132,17 @@ class NamedFile:
 
 
 def grant_fetch(grantee: iam.IGrantable, files: Iterable[s3_assets.Asset]) -> None:
-    """Let a principal fetch these files. CDK's own grant covers its whole bucket."""
+    """Let a principal fetch these files. CDK's own grant would cover its whole bucket."""
     for arn in fetch_arns(files):
         grant(grantee, ["s3:GetObject"], [arn])
 
 
 def fetch_arns(files: Iterable[s3_assets.Asset]) -> list[str]:
-    """The ARNs of these files in the bucket of assets."""
+    """The ARNs of these files in the asset bucket."""
     return [file.bucket.arn_for_objects(file.s3_object_key) for file in files]
 
 
 def _present(path: Path) -> Path:
     if not path.is_file():
-        raise UserError(f"{path}: found no file, expected an asset of the deployment: run `headwater dev assets`")
+        raise UserError(f"{path}: found no file, expected an asset to upload: run `headwater dev assets`")
     return path

@@ -1,4 +1,4 @@
-"""The database that the deployment makes, as the stacks of its connector and its alarms see it."""
+"""The Aurora database of the deployment, as the stacks of the connector and the alarms see it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from aws_cdk import aws_s3_assets as s3_assets
 from constructs import IDependable
 
 from headwater.contract.model import Contract
+from headwater.definitions import open_transactions
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.definitions.source_database import publication_statements, published_tables
 from stacks.assets import Assets, grant_fetch
@@ -23,13 +24,13 @@ from stacks.relational_source import LogMetrics, RelationalSource
 
 @dataclass(frozen=True, kw_only=True)
 class AuroraSource(RelationalSource):
-    """Aurora's stack, with the content that another stack gives it."""
+    """Aurora's stack together with the stack of its content."""
 
     database: DatabaseStack
 
     @classmethod
     def of(cls, database: DatabaseStack, content: DatabaseContentStack) -> AuroraSource:
-        """The source that the two stacks make. The connector logs in as a role that the content creates."""
+        """Return the source of the two stacks. The connector logs in as a role that the content stack creates."""
         return cls(
             address=database.address,
             stacks=[database, content],
@@ -42,17 +43,21 @@ class AuroraSource(RelationalSource):
         )
 
     def grant_capture(self, role: iam.Role, group: ec2.SecurityGroup) -> None:
-        """Let the source connector in by rules of both groups, and read its role's secret."""
+        """Let the source connector reach the database and read its role's secret. Both security groups get a rule."""
         self.database.grant_connect(group)
         self.database.grant_log_in(role, "cdc")
 
     def grant_wait_for_slot(self, grantee: iam.IGrantable) -> None:
-        """Let a custom resource ask for the slot through the Data API."""
+        """Let a custom resource query the slot through the Data API."""
         self.database.grant_run_sql(grantee)
 
     def publish(self, stack: HeadwaterStack, contracts: Sequence[Contract], assets: Assets) -> Sequence[IDependable]:
-        """Make the publication by a custom resource. Deleting it drops the connector's slot as well."""
-        document = {"tables": published_tables(contracts), "statements": publication_statements(contracts)}
+        """Make the publication by a custom resource. Its deletion also drops the connector's slot."""
+        document = {
+            "transactions": open_transactions.FIND,
+            "tables": published_tables(contracts),
+            "statements": publication_statements(contracts),
+        }
         statements = s3_assets.Asset(stack, "Statements", path=str(assets.statements("publication", document)))
         provider = PolledProvider(stack, "Publications", module="database_bootstrap", assets=assets)
         grant_fetch(provider.role, [statements])

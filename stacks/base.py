@@ -1,4 +1,4 @@
-"""What all stacks have in common."""
+"""The base class of all stacks: names, keys, log groups and grants."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class HeadwaterStack(cdk.Stack):
     """A stack of one environment, named ``headwater-<environment>-<part>``."""
 
     def __init__(self, scope: Construct, *, environment: Environment, part: str, description: str) -> None:
-        # CDK asks for the zones while it makes the stack.
+        # CDK reads the zones inside the superclass's constructor, so this comes first.
         self._zones = list(environment.availability_zones)
         self.prefix = environment.prefix
-        """The prefix of the names of an environment's resources. Some resources have it as their name."""
+        """The prefix of the environment's resource names, and the full name of some."""
         name = f"{self.prefix}-{part}"
         self.protected = environment.data.retain and name not in _unprotected(scope)
-        """Whether the stack, and what holds data in it, is protected from deletion."""
+        """Whether the stack and its stores of data are protected from deletion."""
         super().__init__(
             scope,
             name,
@@ -52,22 +52,28 @@ class HeadwaterStack(cdk.Stack):
 
     @property
     def availability_zones(self) -> list[str]:
-        """The zones that the environment's file names; CDK's own property would look them up with credentials."""
+        """The availability zones from the environment's file.
+
+        CDK's own property would need credentials to look them up.
+        """
         return self._zones
 
     @property
     def data_removal(self) -> cdk.RemovalPolicy:
         """The removal policy of a resource that holds data.
 
-        If the creation of a retained resource is rolled back, CloudFormation deletes it all the same. If it stayed, its
-        fixed name would make the next try fail.
+        CloudFormation deletes even a retained resource if its creation is rolled back. Otherwise the resource's fixed
+        name would make the next attempt fail.
         """
         if self.environment_settings.deletes_data:
             return cdk.RemovalPolicy.DESTROY
         return cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 
     def encryption_key(self, description: str, removal: cdk.RemovalPolicy | None = None) -> kms.Key:
-        """The stack's key, rotated each year. Without ``removal`` it stays as long as the environment's data."""
+        """The stack's encryption key, rotated each year.
+
+        Without ``removal`` the key stays as long as the environment's data.
+        """
         return kms.Key(
             self,
             "Key",
@@ -84,7 +90,7 @@ class HeadwaterStack(cdk.Stack):
     def service_log_group(
         self, scope: Construct, id_: str, log_group_name: str, key: kms.IKey | None = None
     ) -> logs.LogGroup:
-        """The log group that a service would otherwise make itself, without an expiry."""
+        """The log group under the name that a service would use to create one that never expires."""
         return logs.LogGroup(
             scope,
             id_,
@@ -95,15 +101,18 @@ class HeadwaterStack(cdk.Stack):
         )
 
     def service_principal(self, service: str, source_arn: str | None = None) -> iam.ServicePrincipal:
-        """A service of AWS's, such as ``glue.amazonaws.com``, while it acts on behalf of this account. With
-        ``source_arn``, only while it acts for a resource that matches; not every service says for which it acts."""
+        """An AWS service, such as ``glue.amazonaws.com``, while it acts on behalf of this account.
+
+        With ``source_arn``, only while the service acts for a resource that matches. Not every service reports its
+        resource.
+        """
         conditions: dict[str, dict[str, str]] = {"StringEquals": {"aws:SourceAccount": self.account}}
         if source_arn is not None:
             conditions["ArnLike"] = {"aws:SourceArn": source_arn}
         return iam.ServicePrincipal(service, conditions=conditions)
 
     def grant_put_metrics(self, grantee: iam.IGrantable, namespace: str) -> None:
-        """Let a principal send metrics to one namespace of CloudWatch."""
+        """Let a principal send metrics to one CloudWatch namespace."""
         grant(
             grantee,
             ["cloudwatch:PutMetricData"],
@@ -122,14 +131,15 @@ class HeadwaterStack(cdk.Stack):
         )
 
     def grant_read_secret(self, grantee: iam.IGrantable, name: str, key_arn: str | None) -> None:
-        """Let a principal read a secret by its name, and decrypt it with its key. A key of None is AWS's own.
+        """Let a principal read a secret by its name, and decrypt it with its key. None as the key means AWS's own key.
 
-        An exported ARN would keep a secret from going when nothing needs it any more.
+        The policy names the secret instead of importing its ARN: an export would keep an unused secret from being
+        deleted.
         """
         arn = self.format_arn(
             service="secretsmanager",
             resource="secret",
-            # Secrets Manager ends the ARN with a hyphen and six characters.
+            # An ARN of Secrets Manager ends with a hyphen and six random characters.
             resource_name=f"{name}-??????",
             arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
         )
@@ -140,8 +150,8 @@ class HeadwaterStack(cdk.Stack):
     def grant_decrypt(self, grantee: iam.IGrantable, key_arn: str, service: str) -> None:
         """Let a principal of this or a later stack decrypt with a key through one service, such as ``kinesis``.
 
-        The key's own grant would name the principal in the key's policy, and so make the key's stack need the later
-        one.
+        The key's own grant would name the principal in the key's policy. The key's stack would then depend on the later
+        stack.
         """
         grant(
             grantee,
@@ -159,7 +169,7 @@ def grant(
     conditions: Mapping[str, Mapping[str, str]] | None = None,
     wildcard: Reason | None = None,
 ) -> None:
-    """Let a principal do these actions to resources, by a policy of its own.
+    """Let a principal do these actions on resources, through a policy resource separate from its role.
 
     ``wildcard`` is the reason why the ARN of a resource may contain a ``*``.
     """
@@ -171,9 +181,10 @@ def grant(
 
 
 def _unprotected(scope: Construct) -> list[str]:
-    """The names of the stacks that are not complete yet, which ``headwater deploy`` puts into the context.
+    """The names of the unfinished stacks, which ``headwater deploy`` puts into the context.
 
-    A stack that is protected cannot be deleted after its creation has failed, and so not be created again.
+    A protected stack whose creation has failed can be neither deleted nor created again. So a stack is protected only
+    after it is complete.
     """
     return str(scope.node.try_get_context(UNPROTECTED) or "").split(",")
 
@@ -185,12 +196,12 @@ def grant_pass_role(grantee: iam.Role, role: iam.IRole, service: str) -> None:
 
 
 def properties_text(values: Mapping[str, str]) -> str:
-    """A properties file of Kafka's."""
+    """The text of a Kafka properties file."""
     return "".join(f"{key}={value}\n" for key, value in sorted(values.items()))
 
 
 def log_retention(days: int) -> logs.RetentionDays:
-    """CDK's name of a retention in days, one of ``headwater.environment.model.LOG_DAYS``."""
+    """CDK's constant for a retention in days. The days are one of ``headwater.environment.model.LOG_DAYS``."""
     words = {
         7: "ONE_WEEK", 14: "TWO_WEEKS", 30: "ONE_MONTH", 60: "TWO_MONTHS", 90: "THREE_MONTHS", 120: "FOUR_MONTHS",
         150: "FIVE_MONTHS", 180: "SIX_MONTHS", 365: "ONE_YEAR", 400: "THIRTEEN_MONTHS", 545: "EIGHTEEN_MONTHS",

@@ -1,4 +1,4 @@
-"""Bi: QuickSight over Athena, if the environment has a section ``bi``."""
+"""QuickSight over Athena, if the environment has a section ``bi``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stacks.lake import LakeStack
 
 _READ_SOURCE = ("DescribeDataSource", "DescribeDataSourcePermissions", "PassDataSource")
 _READ_SET = ("DescribeDataSet", "DescribeDataSetPermissions", "PassDataSet", "DescribeIngestion", "ListIngestions")
-# QuickSight is known to take this set alone: an analysis is to be worked with.
+# QuickSight accepts only this complete set of actions for users who may edit an analysis.
 _OWN_ANALYSIS = (
     "DeleteAnalysis",
     "DescribeAnalysis",
@@ -32,13 +32,13 @@ _OWN_ANALYSIS = (
     "UpdateAnalysisPermissions",
 )
 _READ_DASHBOARD = ("DescribeDashboard", "ListDashboardVersions", "QueryDashboard")
-# Release 0.2.0 deployed this query's data set and schedule by ids of their own. Other ids would make CloudFormation
-# create both beside the old ones, whose names they have, and the deploy would fail.
+# Release 0.2.0 gave this query's data set and schedule ids of their own. With other ids CloudFormation would create
+# both a second time, under the same names, and the deploy would fail.
 _OF_0_2_0 = "revenue-by-customer"
 
 
 class BiStack(HeadwaterStack):
-    """A data source, the data of the lake folder's charts, and an analysis and a dashboard with these charts.
+    """A QuickSight data source, the data sets of the lake folder's charts, and an analysis and a dashboard of them.
 
     Raises UserError if the lake folder has no charts.
     """
@@ -55,7 +55,7 @@ class BiStack(HeadwaterStack):
     ) -> None:
         super().__init__(scope, environment=environment, part="bi", description="Headwater: QuickSight")
         self._settings = settings
-        # It refers to views and workgroup by name only, which tells CDK of no dependency.
+        # The stack names views and workgroup by plain text, so CDK sees no dependency.
         self.add_stack_dependency(lake)
         source = self._source(lake)
         shown = _charts(content)
@@ -91,14 +91,14 @@ class BiStack(HeadwaterStack):
                 )
             ],
         )
-        # QuickSight tries the role when it creates the source.
+        # QuickSight tests the role when it creates the data source.
         source.node.add_dependency(role)
         return source
 
     def _data_set(self, source: quicksight.CfnDataSource, data: Data, query: str) -> quicksight.CfnDataSet:
         refresh = self._settings.refresh
         released = data.query == _OF_0_2_0
-        # A scope for each query: its resources' ids depend on its name alone, and differ from those of all others.
+        # One scope per query: the ids of a query's resources depend only on its name, and differ from all others.
         scope = self if released else Construct(self, f"Query-{data.query}")
         data_set = quicksight.CfnDataSet(
             scope,
@@ -107,7 +107,7 @@ class BiStack(HeadwaterStack):
             data_set_id=f"{self.prefix}-{data.query}",
             name=data.title,
             import_mode="DIRECT_QUERY" if refresh is None else "SPICE",
-            # The tables may not be there yet, and a query that fails would fail the stack.
+            # The tables may not exist yet. A query that fails would fail the stack.
             ingestion_wait_policy=None
             if refresh is None
             else quicksight.CfnDataSet.IngestionWaitPolicyProperty(wait_for_spice_ingestion=False),
@@ -150,7 +150,7 @@ class BiStack(HeadwaterStack):
         return data_set
 
     def _sheet(self, type_: str, kind: str, definition: Mapping[str, Any], actions: Sequence[str]) -> None:
-        """An analysis or a dashboard, by the form of QuickSight's API."""
+        """The definition of an analysis or a dashboard, in the form of QuickSight's API."""
         cdk.CfnResource(
             self,
             kind,

@@ -1,4 +1,4 @@
-"""Connect: the two connectors on MSK Connect, and the publication that the source reads."""
+"""The two connectors on MSK Connect, and the publication that the source connector reads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from stacks.relational_source import RelationalSource
 from stacks.stream import StreamStack
 from stacks.stream_topics import StreamTopicsStack
 
-# What the custom resource does to a connector.
+# What the custom resource may do to a connector.
 _CONNECTOR_ACTIONS = (
     "DeleteConnector",
     "DescribeConnector",
@@ -38,8 +38,8 @@ _CONNECTOR_ACTIONS = (
     "TagResource",
     "UpdateConnector",
 )
-# Actions for which AWS defines no resource: creating and listing connectors, and what MSK Connect does in the name of a
-# caller that creates or deletes one.
+# Actions for which AWS defines no resource: to create and list connectors, and what MSK Connect does with the rights of
+# a caller that creates or deletes one.
 _CALLER_ACTIONS = (
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSubnets",
@@ -59,10 +59,10 @@ _CALLER_ACTIONS = (
 
 @dataclass(frozen=True)
 class _Definition:
-    """The settings that differ from connector to connector."""
+    """The settings that differ between the connectors."""
 
     part: str
-    """Begins the ids of its resources."""
+    """The beginning of its resources' ids."""
     logs: logs.LogGroup
     name: str
     config: Mapping[str, str]
@@ -72,18 +72,20 @@ class _Definition:
     """The size of a worker, in units of 1 vCPU and 4 GiB."""
     workers: int
     slot: Mapping[str, str] | None = None
-    """The properties of a source's replication slot, if the custom resource may query it."""
+    """The properties by which the custom resource queries a source's replication slot; None if it may not."""
     release: Mapping[str, str] | None = None
-    """The properties by which the connector drops or leaves the slot itself, if the custom resource may not query
-    it."""
+    """The properties by which the connector itself drops or leaves the slot, if the custom resource may not query the
+    slot."""
 
 
 class ConnectStack(HeadwaterStack):
-    """Plugin and worker configuration cannot be changed, so their names end with a hash of their content. The names of
-    connectors and of the offset topic never change, because positions hang on them.
+    """The source and sink connectors, their plugin, and the publication.
 
-    The publication is deployed after topics and database, and the source connector after the publication. They are
-    deleted the other way round, so that the replication slot is dropped when nobody holds it any more.
+    Plugin and worker configuration cannot be changed, so their names end with a hash of their content. The names of
+    connectors and of the offset topic never change, because the stored positions depend on them.
+
+    The publication is deployed after topics and database, and the source connector after the publication. Deletion goes
+    the other way round, so the replication slot is dropped once no connector holds it.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class ConnectStack(HeadwaterStack):
         assets: Assets,
     ) -> None:
         super().__init__(scope, environment=environment, part="connect", description="Headwater: MSK Connect")
-        # A connector that starts before its topics, tables and roles are there fails.
+        # A connector fails if it starts before its topics, tables and roles exist.
         for needed in (stream_topics, *database.stacks):
             self.add_stack_dependency(needed)
         self.capture = capture
@@ -181,7 +183,7 @@ class ConnectStack(HeadwaterStack):
         )
 
     def _principal(self, part: str, name: str) -> iam.Role:
-        """The role of the connector of that name."""
+        """The role of the connector with that name."""
         return iam.Role(
             self,
             f"{part}Role",
@@ -216,7 +218,7 @@ class ConnectStack(HeadwaterStack):
             definition.name,
             {
                 "Owner": self.stack_name,
-                # As CreateConnector takes it.
+                # The properties as CreateConnector takes them.
                 "Connector": {
                     "connectorName": definition.name,
                     "connectorConfiguration": definition.config,
@@ -251,13 +253,15 @@ class ConnectStack(HeadwaterStack):
                 **({"Release": definition.release} if definition.release is not None else {}),
             },
         )
-        # Rights and rules are resources of their own, which the connector needs before it starts.
+        # Rights and rules are separate resources, so CloudFormation has to create them before the connector starts.
         connector.node.add_dependency(role, security_group)
         return connector
 
     def _release(self, slot: str | None) -> dict[str, str] | None:
-        """The properties by which the source connector drops a slot when it is deleted with the environment's data. By
-        them the custom resource also records why a slot stays."""
+        """The properties by which the source connector drops its slot when it is deleted with the environment's data.
+
+        Through them the custom resource also records why a slot stays.
+        """
         if slot is None:
             return None
         parameter = left_slot.parameter(self.environment_settings.name)
@@ -267,8 +271,10 @@ class ConnectStack(HeadwaterStack):
         return {"Slot": slot, "Parameter": parameter, "Drop": drop}
 
     def _grant_keep_connectors(self, names: Sequence[str]) -> None:
-        """Let the custom resource create, change and delete the connectors. Creating one takes further rights, which
-        MSK Connect asks of its caller."""
+        """Let the custom resource create, change and delete the connectors.
+
+        MSK Connect requires further rights of a caller that creates a connector.
+        """
         linked_role = self.format_arn(
             service="iam",
             region="",
@@ -284,7 +290,7 @@ class ConnectStack(HeadwaterStack):
         grant(role, _CALLER_ACTIONS, ["*"], wildcard=Reason.ACTION_TAKES_NO_RESOURCE)
 
     def _grant_pass(self, role: iam.Role, security_group: ec2.SecurityGroup) -> None:
-        """Let the custom resource hand a connector its role and its place in the network."""
+        """Let the custom resource pass a connector its role and its network interfaces."""
         grant_pass_role(self._provider.role, role, "kafkaconnect.amazonaws.com")
         grant(
             self._provider.role,

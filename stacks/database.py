@@ -1,4 +1,4 @@
-"""Database: Aurora PostgreSQL with logical replication, and a secret for each role."""
+"""Aurora PostgreSQL with logical replication, and a secret for each role."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from stacks.network import NetworkStack
 from stacks.relational_source import Address
 
 PORT = 5432
-# The last part of each secret's name, after headwater/<environment>/, and its role.
+# The last part of each secret's name (after headwater/<environment>/), and the secret's role.
 ROLES = {SECRETS[role]: role for role in source_database.ROLES}
-# What no password has: characters that a connection URI, a shell or a Kafka property would have to escape.
+# Characters that no password has, because a connection URI, a shell or a Kafka property would have to escape them.
 AWKWARD_CHARACTERS = " %+~`#$&*()|[]{}:;<>?!'/@\"\\^=,"
 
 
@@ -38,12 +38,14 @@ class DatabaseStack(HeadwaterStack):
         engine = rds.DatabaseClusterEngine.aurora_postgres(
             version=rds.AuroraPostgresEngineVersion.of(settings.engine_version, settings.engine_version.split(".")[0])
         )
-        # Aurora would make its log group itself and leave it behind, so the stack makes it first, under its name.
+        # Aurora would create its log group itself and leave it behind. So the stack creates the group first, with that
+        # name.
         cluster_logs = self.service_log_group(self, "ClusterLogs", f"/aws/rds/cluster/{self.prefix}/postgresql")
         group = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=network.vpc, description="Aurora", allow_all_outbound=False
         )
-        # The source connector trusts this authority alone. Otherwise the account's default would choose it.
+        # The source connector trusts only this authority. Without the setting, the account's default authority would
+        # apply.
         authority = rds.CaCertificate.of(rds_authority.identifier())
         self.cluster = rds.DatabaseCluster(
             self,
@@ -87,7 +89,7 @@ class DatabaseStack(HeadwaterStack):
             # The bootstrap runs its SQL through the Data API.
             enable_data_api=True,
             deletion_protection=self.protected,
-            # A snapshot would outlive the stack and cost money: taken only where data is to be kept.
+            # A last snapshot would outlive the stack and cost money, so it is taken only if the data is to be kept.
             removal_policy=cdk.RemovalPolicy.DESTROY if environment.deletes_data else cdk.RemovalPolicy.SNAPSHOT,
         )
         acknowledge(self.cluster, "RDS6", Reason.NOBODY_LOGS_IN_BY_IAM)
@@ -95,15 +97,15 @@ class DatabaseStack(HeadwaterStack):
             kept = environment.data.retain
             acknowledge(self.cluster, "RDS10", Reason.PROTECTED_ONCE_COMPLETE if kept else Reason.DATA_MAY_GO)
         self.cluster.node.add_dependency(cluster_logs)
-        # Made here and not with the rotation, because CDK lets it in by a rule beside the cluster's own group. CDK's
-        # default would let everything out; Secrets Manager has an endpoint.
+        # The rotating function's group is here, because CDK adds the group's rule to the stack of the cluster.
+        # CDK's default group would let everything out; Secrets Manager has an endpoint in the VPC.
         self.rotation_group = ec2.SecurityGroup(
             self, "RotationSecurityGroup", vpc=network.vpc, description="Secret rotation", allow_all_outbound=False
         )
         self.rotation_group.add_egress_rule(
             ec2.Peer.ipv4(environment.postgresql.network.cidr), ec2.Port.tcp(443), "Secrets Manager"
         )
-        # With a schedule of rotation CDK would add this; the schedule stands in the stack of the content.
+        # CDK adds this denial to a secret with a rotation schedule; here another stack has the schedule.
         self._owner_secret.deny_account_root_delete()
         acknowledge(self.cluster, "SMG4", Reason.ROTATES_FROM_ANOTHER_STACK)
         self._secrets = {part: self._role_secret(part, role) for part, role in ROLES.items()}
@@ -113,17 +115,17 @@ class DatabaseStack(HeadwaterStack):
 
     @property
     def host(self) -> str:
-        """The writer's address."""
+        """The address of the writer instance."""
         return self.cluster.cluster_endpoint.hostname
 
     @property
     def port(self) -> str:
-        """The writer's port."""
+        """The port of the writer instance."""
         return cdk.Token.as_string(self.cluster.cluster_endpoint.port)
 
     @property
     def address(self) -> Address:
-        """The address for the source connector."""
+        """The database's address for the source connector."""
         return Address(self.host, self.port, self._name, self.secret_name("cdc"))
 
     def secret_name(self, part: str) -> str:
@@ -132,7 +134,7 @@ class DatabaseStack(HeadwaterStack):
 
     @property
     def data_api(self) -> dict[str, str]:
-        """The properties with which a custom resource of this or a later stack names the database to the Data API."""
+        """The properties by which a custom resource of this or a later stack names the database to the Data API."""
         return {
             "ClusterArn": self.cluster.cluster_arn,
             "SecretArn": self._owner_secret.secret_arn,
@@ -143,7 +145,7 @@ class DatabaseStack(HeadwaterStack):
     def _owner_secret(self) -> secretsmanager.ISecret:
         secret = self.cluster.secret
         if secret is None:
-            raise AssertionError("the cluster's credentials are generated into a secret")
+            raise AssertionError("the cluster has no secret, though its credentials are generated into one")
         return secret
 
     def grant_connect(self, client: ec2.IConnectable) -> None:
@@ -155,7 +157,7 @@ class DatabaseStack(HeadwaterStack):
         self._grant_read(grantee, [self._secrets[part]])
 
     def grant_run_sql(self, grantee: iam.IGrantable) -> None:
-        """Let a principal run SQL through the Data API, as the database's owner."""
+        """Let a principal run SQL through the Data API as the database's owner."""
         grant(
             grantee,
             [
@@ -172,7 +174,7 @@ class DatabaseStack(HeadwaterStack):
         self._grant_read(grantee, list(self._secrets.values()))
 
     def grant_rotate(self, grantee: iam.IGrantable) -> None:
-        """Let a principal give the roles new passwords, in the database and in their secrets."""
+        """Let a principal set new passwords of the roles, in the database and in their secrets."""
         self.grant_fill(grantee)
         grant(
             grantee,
@@ -193,13 +195,13 @@ class DatabaseStack(HeadwaterStack):
         return {role: self._secrets[part].secret_arn for part, role in ROLES.items()}
 
     def owner_secret_seen_from(self, scope: Construct) -> secretsmanager.ISecret:
-        """The owner's secret as a construct of a later stack, which then holds the secret's attachments there."""
+        """The owner's secret as a construct of a later stack, so that the secret's attachments belong to that stack."""
         return secretsmanager.Secret.from_secret_attributes(
             scope, "OwnerSecret", secret_complete_arn=self._owner_secret.secret_arn, encryption_key=self._key
         )
 
     def _grant_read(self, grantee: iam.IGrantable, secrets: Sequence[secretsmanager.ISecret]) -> None:
-        # Secret.grant_read would name the principal in the key's policy, and so make this stack need a later one.
+        # Secret.grant_read would name the principal in the key's policy. This stack would then depend on a later one.
         grant(
             grantee,
             ["secretsmanager:GetSecretValue", "secretsmanager:DescribeSecret"],

@@ -1,6 +1,6 @@
-"""Database content: what capture needs, what the lake folder's SQL creates, and roles; then the rotation of secrets.
+"""The content of the database: capture's objects, the lake folder's SQL and the roles; then the rotation of secrets.
 
-Both run code in the cluster, and either may fail. They stand in a stack of their own, so that a failure rolls back no
+Both run code in the cluster, and either may fail. They have their own stack, so that a failure does not roll back the
 cluster.
 """
 
@@ -28,8 +28,11 @@ from stacks.polled import LONGEST_STEP, Functions, PolledProvider
 
 
 class DatabaseContentStack(HeadwaterStack):
-    """The content of the database before a connector reads it. ``files`` are the lake folder's; ``connector`` is the
-    name of the connector that will read it."""
+    """The content of the database before a connector reads it.
+
+    ``files`` are the SQL files of the lake folder. ``connector`` is the name of the connector that will read the
+    database.
+    """
 
     def __init__(
         self,
@@ -48,16 +51,16 @@ class DatabaseContentStack(HeadwaterStack):
             part="database-content",
             description="Headwater: schema, outbox and roles of the database, rotation",
         )
-        # The dependency covers the cluster's instances, without which nobody answers.
+        # The dependency includes the cluster's instances, without which no query is answered.
         self.add_stack_dependency(database)
         content = self._content(database, files, assets)
         self._rotation(network, database, content)
         self.role_rotation = self._role_rotation(database, connector, content, assets)
 
     def _content(self, database: DatabaseStack, files: Sequence[SqlFile], assets: Assets) -> cdk.CustomResource:
-        """Create capture and roles, and run the lake folder's files.
+        """Create capture's objects and the roles, and run the lake folder's files.
 
-        Statements of capture and roles run again whenever they change; each statement of a file runs once.
+        Statements for capture and roles run again whenever they change; each statement of a file runs once.
         """
         document = {"statements": created_statements(), **database_files.document(files)}
         statements = s3_assets.Asset(self, "Statements", path=str(assets.statements("content", document)))
@@ -76,8 +79,11 @@ class DatabaseContentStack(HeadwaterStack):
         )
 
     def _rotation(self, network: NetworkStack, database: DatabaseStack, content: IDependable) -> None:
-        """Rotate the owner's password every month. The first rotation follows at once, so it begins when the content
-        stands: the bootstrap runs as the owner."""
+        """Rotate the owner's password every month.
+
+        Secrets Manager rotates once at the start, so the rotation waits for the content: the bootstrap runs as the
+        owner.
+        """
         rotation = secretsmanager.SecretRotation(
             self,
             "Rotation",
@@ -90,7 +96,7 @@ class DatabaseContentStack(HeadwaterStack):
             automatically_after=cdk.Duration.days(30),
             exclude_characters=AWKWARD_CHARACTERS,
         )
-        # The function that rotates would make its log group itself. It is named after its construct.
+        # The rotating function would create its log group itself. The function is named after its construct.
         function = cdk.Names.unique_id(rotation)[-64:]
         logs = self.service_log_group(self, "RotationLogs", f"/aws/lambda/{function}")
         rotation.node.add_dependency(content, logs)
@@ -98,7 +104,7 @@ class DatabaseContentStack(HeadwaterStack):
     def _role_rotation(
         self, database: DatabaseStack, connector: str, content: IDependable, assets: Assets
     ) -> lambda_.Function:
-        """Rotate the roles' passwords every month, the first time after a month."""
+        """Rotate the roles' passwords every month, for the first time after a month."""
         functions = Functions(self, "RoleRotation", module="rotation", assets=assets)
         database.grant_rotate(functions.role)
         self._grant_restart(functions.role, connector)
@@ -122,7 +128,7 @@ class DatabaseContentStack(HeadwaterStack):
                 secret_id=arn,
                 rotation_lambda_arn=function.function_arn,
                 rotation_rules=secretsmanager.CfnRotationSchedule.RotationRulesProperty(automatically_after_days=30),
-                # The content has just set the passwords, and connectors are about to start.
+                # No rotation at once: the content has just set the passwords, and connectors are about to start.
                 rotate_immediately_on_update=False,
             )
             schedule.node.add_dependency(content, functions)

@@ -1,4 +1,4 @@
-"""DatabasePeering: the way from the connectors' subnets to a database in another VPC."""
+"""The route from the connectors' subnets to a database in another VPC."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from stacks.network import NetworkStack
 
 
 class DatabasePeeringStack(HeadwaterStack):
-    """A peering with the VPC whose network is ``cidr``, and routes both ways. CloudFormation accepts a peering
-    within one account and region by itself."""
+    """A peering with the VPC whose network is ``cidr``, and routes both ways.
+
+    Within one account and region, CloudFormation accepts a peering by itself.
+    """
 
     def __init__(
         self, scope: Construct, *, environment: Environment, settings: Peering, cidr: str, network: NetworkStack
@@ -32,7 +34,8 @@ class DatabasePeeringStack(HeadwaterStack):
             tags=[cdk.CfnTag(key="Name", value=f"{self.prefix}-database")],
         )
         routes = {f"Route{at}": (table, cidr) for at, table in enumerate(network.work_route_table_ids, start=1)}
-        # Named by the table: with a number, one that leaves the list would hand its route's place to the next one.
+        # The id of a route contains its table's id. With numbers, a removed table would shift the ids of all
+        # later routes.
         routes |= {
             f"RouteBack-{table}": (table, environment.postgresql.network.cidr) for table in settings.route_tables
         }

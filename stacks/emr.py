@@ -1,4 +1,4 @@
-"""Emr: the cluster that runs the writer and the query engines."""
+"""The EMR cluster that runs the writer and the query engines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stacks.network import EMR_TAG, NetworkStack
 
 # Trino is Presto's successor on EMR 7.
 APPLICATIONS = ("Hadoop", "Hive", "Spark", "Trino")
-# What the bastion reaches on the primary node if `emr.web_interfaces` is true.
+# The ports of the primary node that the bastion reaches if `emr.web_interfaces` is true.
 WEB_INTERFACES = {
     "YARN": 8088,
     "HDFS": 9870,
@@ -39,17 +39,17 @@ WEB_INTERFACES = {
 _GLUE_METASTORE = "com.amazonaws.glue.catalog.metastore.AWSGlueDataCatalogHiveClientFactory"
 _LOGS_PREFIX = "emr"
 _USE_KEY = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom", "kms:ReEncryptTo")
-# Where the nodes have the Python packages of the writer.
+# The folder of the writer's Python packages on each node.
 _PYTHON_FOLDER = "/opt/headwater/python"
 PYTHON = f"{_PYTHON_FOLDER}/{python_archives.LAUNCHER}"
-# Says to which environment a cluster belongs, even after another cluster has taken its place.
+# The tag that names a cluster's environment, even after another cluster has replaced it.
 ENVIRONMENT_TAG = "headwater-environment"
 
 
 class EmrStack(HeadwaterStack):
-    """A cluster, which ``EmrWriterStack`` gives its step.
+    """An EMR cluster. ``EmrWriterStack`` adds the writer's step.
 
-    That stack learns the cluster's id from a parameter in Systems Manager. An export would pin the cluster, because
+    That stack reads the cluster's id from a parameter in Systems Manager. An export would pin the cluster, because
     CloudFormation refuses to change the value of an export that another stack imports.
     """
 
@@ -69,7 +69,7 @@ class EmrStack(HeadwaterStack):
         self._lake = lake
         written = of_database(contracts, POSTGRESQL)
         settings = environment.postgresql.emr
-        self._key = self.encryption_key("EMR volumes; nothing on them outlives the cluster", cdk.RemovalPolicy.DESTROY)
+        self._key = self.encryption_key("EMR volumes; their data ends with the cluster", cdk.RemovalPolicy.DESTROY)
         self._service_role = self._make_service_role()
         self.node_role = iam.Role(
             self,
@@ -96,7 +96,8 @@ class EmrStack(HeadwaterStack):
         self.cluster = emr.CfnCluster(
             self,
             "Cluster",
-            # CloudFormation does not see that a cluster has ended. Another name makes another cluster.
+            # CloudFormation does not notice when a cluster has ended. A changed name makes CloudFormation create
+            # another one.
             name=f"{self.prefix}-{settings.generation}",
             release_label=settings.release,
             applications=[
@@ -111,7 +112,7 @@ class EmrStack(HeadwaterStack):
                 emr_managed_slave_security_group=core.security_group_id,
                 service_access_security_group=service.security_group_id,
                 keep_job_flow_alive_when_no_steps=True,
-                # The cluster holds no data, and a protected one would run on beside the cluster that replaces it.
+                # The cluster holds no data. If it were protected, it would run on beside the cluster that replaces it.
                 termination_protected=False,
                 master_instance_group=self._nodes("primary", settings.primary_type, 1),
                 core_instance_group=(
@@ -136,7 +137,7 @@ class EmrStack(HeadwaterStack):
             ("EMR6", Reason.NO_SSH),
         ):
             acknowledge(self.cluster, rule, reason)
-        # Rights and rules are resources of their own, which the cluster needs before it starts.
+        # Rights and rules are separate resources, so CloudFormation has to create them before the cluster starts.
         self.cluster.node.add_dependency(self._service_role, self.node_role, primary, core, service)
         self.cluster_id_parameter = f"/headwater/{environment.name}/emr/cluster-id"
         ssm.StringParameter(
@@ -160,14 +161,17 @@ class EmrStack(HeadwaterStack):
         )
         policy = "arn:<AWS::Partition>:iam::aws:policy/service-role/AmazonEMRServicePolicy_v2"
         acknowledge(role, f"IAM4[Policy::{policy}]", Reason.EMR_OWN_POLICY)
-        # EC2 uses the key on the service's behalf for as long as a volume is attached.
+        # EC2 uses the key for EMR as long as a volume is attached.
         self._key.grant(role, *_USE_KEY, "kms:CreateGrant", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext")
         if self.environment_settings.postgresql.emr.market == "spot":
             self._grant_first_spot_request(role)
         return role
 
     def _grant_first_spot_request(self, role: iam.Role) -> None:
-        """Let EMR make EC2's role for Spot, which an account lacks until its first request. EMR's policy does not."""
+        """Let EMR create EC2's service-linked role for Spot.
+
+        An account lacks that role until its first Spot request, and EMR's managed policy does not allow its creation.
+        """
         spot = "spot.amazonaws.com"
         role.add_to_policy(
             iam.PolicyStatement(
@@ -185,11 +189,11 @@ class EmrStack(HeadwaterStack):
         )
 
     def _security_groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup, ec2.SecurityGroup]:
-        """The groups of primary node, core nodes and service access.
+        """The security groups of the primary node, the core nodes and EMR's service access.
 
-        The stack has every inbound rule that EMR would otherwise add by itself, so the rules go when the stack
-        goes. EMR adds no outbound rule to groups that it is given. The rules are the minimum for EMR 7 in private
-        subnets: https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-man-sec-groups.html
+        The stack has every inbound rule that EMR would otherwise add by itself, so the rules go when the stack goes.
+        EMR adds no outbound rule to groups that it is given. The rules are the minimum for EMR 7 in private subnets:
+        https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-man-sec-groups.html
 
         Security groups filter neither DNS by the VPC's resolver, nor Amazon's time service, nor instance metadata:
         https://docs.aws.amazon.com/vpc/latest/userguide/vpc-security-groups.html
@@ -206,7 +210,7 @@ class EmrStack(HeadwaterStack):
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), "AWS services and their package repositories")
             service.connections.allow_to(group, ec2.Port.tcp(8443), "EMR service to its agents")
         primary.connections.allow_to(service, ec2.Port.tcp(9443), "EMR agents to their service")
-        # EMR's page asks for this way out of core nodes, and for no rule that lets them in.
+        # EMR's page requires this outbound rule of core nodes, and no matching inbound rule.
         core.add_egress_rule(service, ec2.Port.tcp(9443), "EMR agents to their service")
         if self.environment_settings.postgresql.emr.web_interfaces:
             for name, number in WEB_INTERFACES.items():
@@ -214,13 +218,13 @@ class EmrStack(HeadwaterStack):
         return primary, core, service
 
     def _emr_group(self, id_: str, description: str) -> ec2.SecurityGroup:
-        """A group that EMR may use, which lets nothing out."""
+        """A security group that EMR may use, without outbound rules."""
         group = ec2.SecurityGroup(self, id_, vpc=self._network.vpc, description=description, allow_all_outbound=False)
         cdk.Tags.of(group).add(EMR_TAG, "true")
         return group
 
     def _security_configuration(self) -> emr.CfnSecurityConfiguration:
-        """Everything is encrypted at rest. In transit EMR wants certificates in S3: see docs/reference/stacks.md."""
+        """Encryption at rest everywhere. In transit EMR would need certificates in S3: see docs/reference/stacks.md."""
         return emr.CfnSecurityConfiguration(
             self,
             "SecurityConfiguration",
@@ -267,7 +271,7 @@ class EmrStack(HeadwaterStack):
                     "yarn.scheduler.maximum-allocation-mb": str(shares.yarn),
                 },
             ),
-            # What is submitted without a size fits too.
+            # An application that is submitted without a size fits too.
             _configuration("spark-defaults", self.spark_sizes()),
             emr.CfnCluster.ConfigurationProperty(
                 classification="spark-env",
@@ -275,7 +279,7 @@ class EmrStack(HeadwaterStack):
                     _configuration(
                         "export",
                         {
-                            # boto3 finds credentials on a node by itself, but no region.
+                            # On a node boto3 finds credentials by itself, but no region.
                             "AWS_DEFAULT_REGION": self.region,
                             "PYSPARK_DRIVER_PYTHON": PYTHON,
                             "PYSPARK_PYTHON": PYTHON,
@@ -286,7 +290,10 @@ class EmrStack(HeadwaterStack):
         ]
 
     def _unpack_python(self, assets: Assets) -> emr.CfnCluster.BootstrapActionConfigProperty:
-        """The action that gives each node the writer's Python packages. The nodes' processors are of one platform."""
+        """The bootstrap action that gives each node the writer's Python packages.
+
+        All nodes have the same kind of processor.
+        """
         platform = allow_lists.platform(self.environment_settings.postgresql.emr.primary_type)
         script = s3_assets.Asset(self, "UnpackPython", path=str(assets.bootstrap_script()))
         archive = s3_assets.Asset(self, "Python", path=str(assets.python(platform)))
@@ -306,7 +313,7 @@ class EmrStack(HeadwaterStack):
             name=name,
             instance_type=instance_type,
             instance_count=count,
-            # Without a bid, Spot costs the on-demand price at most.
+            # Without a bid, a Spot instance costs at most the on-demand price.
             market="SPOT" if self.environment_settings.postgresql.emr.market == "spot" else "ON_DEMAND",
             ebs_configuration=emr.CfnCluster.EbsConfigurationProperty(
                 ebs_block_device_configs=[
@@ -316,7 +323,7 @@ class EmrStack(HeadwaterStack):
         )
 
     def spark_sizes(self) -> Mapping[str, str]:
-        """The memory of a driver and its executors on these nodes."""
+        """The memory of a driver and its executors on these nodes, as Spark's settings."""
         shares = node_memory.shares(self.environment_settings)
         return {
             "spark.driver.memory": f"{shares.driver_heap}m",

@@ -1,4 +1,4 @@
-"""EmrWriter: the step that writes the lake, and what keeps it running."""
+"""The EMR step that writes the lake, and the rules that restart it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from stacks.nag import Reason
 from stacks.polled import PolledProvider
 from stacks.restarts import Restarts
 
-# The states in which a step has ended, for whatever reason.
+# The states of a step that has ended, for whatever reason.
 STEP_ENDED = ("CANCELLED", "COMPLETED", "FAILED", "INTERRUPTED")
 _RESTART_MINUTES = 10
 
 
 class EmrWriterStack(HeadwaterStack):
-    """One running step on the cluster. When it cannot be deployed, the cluster stays."""
+    """One running step on the cluster. If its deployment fails, the cluster stays."""
 
     def __init__(
         self,
@@ -44,18 +44,21 @@ class EmrWriterStack(HeadwaterStack):
         super().__init__(
             scope, environment=environment, part="emr-writer", description="Headwater: writer step on the EMR cluster"
         )
-        # The writer looks for its tables and buckets when it starts.
+        # The writer needs its tables and buckets when it starts.
         self.add_stack_dependency(lake)
         self.add_stack_dependency(emr)
         self._lake = lake
         self._emr = emr
         self.step_name = f"{self.prefix}-writer"
-        # CloudFormation reads it at each deploy, and cdk deploys a stack with such a parameter every time.
+        # CloudFormation reads the parameter at each deploy, so cdk deploys this stack every time.
         self._cluster = ssm.StringParameter.value_for_string_parameter(self, emr.cluster_id_parameter)
         self._keep_running(of_database(contracts, POSTGRESQL), assets)
 
     def _submit(self, contracts: Sequence[Contract], assets: Assets) -> tuple[list[str], list[s3_assets.Asset]]:
-        """The writer's command and its files. Their names are of their content, so it changes with each of them."""
+        """The writer's command and its files.
+
+        File names contain hashes of the content, so the command changes with each file.
+        """
         script = s3_assets.Asset(self, "WriterScript", path=str(assets.writer_script()))
         package = s3_assets.Asset(self, "Package", path=str(assets.package()))
         hudi = s3_assets.Asset(self, "HudiJar", path=str(assets.hudi_jar()))
@@ -64,7 +67,7 @@ class EmrWriterStack(HeadwaterStack):
             for contract in contracts
         ]
         writer = s3_assets.Asset(self, "WriterJar", path=str(assets.writer_jar()))
-        # The driver runs on the primary node, so the step is its process, and cancelling the step ends it.
+        # In client mode the step is the driver's process on the primary node, so cancelling the step ends the driver.
         submit = ["spark-submit", "--deploy-mode", "client", "--jars", f"{hudi.s3_object_url},{writer.s3_object_url}"]
         for key, value in sorted(self._spark_settings().items()):
             submit += ["--conf", f"{key}={value}"]
@@ -83,8 +86,8 @@ class EmrWriterStack(HeadwaterStack):
     def _keep_running(self, contracts: Sequence[Contract], assets: Assets) -> None:
         """Run the writer as a step, replace the step when its command changes, and add it again when it has ended."""
         command, files = self._submit(contracts, assets)
-        # The policy is this stack's, so that it changes with the files and not with the cluster. IAM counts the inline
-        # policies of a role together, and the role's own has taken most of their room.
+        # The policy belongs to this stack, so that it changes with the files and not with the cluster. IAM limits the
+        # total size of a role's inline policies, and the role's own policy takes most of it.
         fetch = iam.ManagedPolicy(
             self,
             "NodeRoleFetches",
@@ -111,11 +114,14 @@ class EmrWriterStack(HeadwaterStack):
                 detail={"clusterId": [self._cluster], "state": [*STEP_ENDED, "WAITING"]},
             ),
         )
-        restarts.every(_RESTART_MINUTES, "WriterRegularly", f"Adds {self.step_name} where it does not run")
+        restarts.every(_RESTART_MINUTES, "WriterRegularly", f"Adds {self.step_name} if it does not run")
 
     def _grant_keep_step(self, role: iam.Role) -> None:
-        """Let the custom resource add and cancel the steps of this environment's clusters, and describe any cluster. A
-        cluster that EMR has forgotten has no tag to know it by, and must differ from one that may not be seen."""
+        """Let the custom resource add and cancel steps of this environment's clusters, and describe any cluster.
+
+        A cluster that EMR has forgotten has no tag by which a policy could allow it. EMR has to say that it is gone,
+        and not that access is denied.
+        """
         clusters = self.format_arn(service="elasticmapreduce", resource="cluster", resource_name="*")
         grant(role, ["elasticmapreduce:DescribeCluster", "elasticmapreduce:ListSteps"], [clusters])
         grant(
@@ -132,11 +138,11 @@ class EmrWriterStack(HeadwaterStack):
         return {
             **spark_settings.shared(),
             **self._emr.spark_sizes(),
-            # The log of an application that never ends would fill HDFS; rolled files are dropped only after a history
-            # server has compacted them. Metrics go to CloudWatch, and the application's own pages stay at YARN.
+            # The log of an application that never ends would fill HDFS: rolled files are dropped only after a history
+            # server has compacted them. Metrics go to CloudWatch, and YARN serves the application's own pages.
             "spark.eventLog.enabled": "false",
             "spark.executorEnv.AWS_DEFAULT_REGION": self.region,
-            # The driver runs the first, and tells the executors to run the second.
+            # The driver runs spark.pyspark.driver.python, and makes the executors run spark.pyspark.python.
             "spark.pyspark.driver.python": PYTHON,
             "spark.pyspark.python": PYTHON,
         }

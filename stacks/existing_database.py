@@ -1,7 +1,7 @@
-"""A PostgreSQL database that is there, as the stacks of its connector and its alarms see it.
+"""An existing PostgreSQL database, as the stacks of its connector and its alarms see it.
 
 Its owner makes role, publication, heartbeat and signals by ``headwater db capture``. The deployment may read the
-password of that role, and knows no other.
+password of that role, and no other password.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ExistingSource(RelationalSource):
 
     @classmethod
     def of(cls, settings: ExistingDatabase, peering: DatabasePeeringStack | None) -> ExistingSource:
-        """The source; ``peering`` is the way to it, None if its owner makes that."""
+        """Return the source. ``peering`` is the route to it; None if its owner provides the route."""
         return cls(
             address=Address(settings.host, str(settings.port), settings.name, settings.secret),
             stacks=[peering] if peering is not None else [],
@@ -40,13 +40,15 @@ class ExistingSource(RelationalSource):
         )
 
     def grant_capture(self, role: iam.Role, group: ec2.SecurityGroup) -> None:
-        """Let the source connector reach the database's port and read the secret. With a peering, the rule names the
-        database's security group."""
+        """Let the source connector reach the database's port and read the secret.
+
+        With a peering, the rule names the database's security group.
+        """
         self._grant_reach(group)
         HeadwaterStack.of_construct(role).grant_read_secret(role, self.settings.secret, self.settings.secret_key)
 
     def grant_wait_for_slot(self, grantee: iam.IGrantable) -> None:
-        """Grant nothing: no custom resource has a way into the database."""
+        """Grant nothing: no custom resource can reach the database."""
 
     def publish(self, stack: HeadwaterStack, contracts: Sequence[Contract], assets: Assets) -> Sequence[IDependable]:
         """Make nothing: ``headwater db capture`` has made the publication."""

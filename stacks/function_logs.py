@@ -1,4 +1,4 @@
-"""Log groups for the Lambda functions that CDK brings along. They would otherwise make their own, without an expiry."""
+"""Log groups for the Lambda functions that CDK adds by itself. They would otherwise create groups that never expire."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def keep_function_logs(stack: HeadwaterStack) -> None:
 
 
 def _let_write(provider: Construct, handler: cdk.CfnResource, group: logs.LogGroup) -> None:
-    """Let a provider's role write into that group and make none.
+    """Let a provider's role write into that group, but not create it.
 
-    AWS's managed policy has the right to make one. With it, the last lines of the function would make the group again
-    after the stack has deleted it. The next stack of this name could then not be made.
+    AWS's managed policy includes the right to create a log group. With it, the function's last lines would create the
+    group again after the stack has deleted it. Then the next stack of this name could not be created.
     """
     role = provider.node.find_child("Role")
     if not isinstance(role, cdk.CfnResource):
-        raise AssertionError(f"{provider.node.path}: its role is no resource")
+        raise AssertionError(f"{provider.node.path}: found a role without a resource, expected one of this stack")
     role.add_property_override("ManagedPolicyArns", [])
     statement = iam.PolicyStatement(
         actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[group.log_group_arn]

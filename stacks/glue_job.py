@@ -1,4 +1,4 @@
-"""GlueJob: the streaming jobs that write the key-value tables, and what keeps them running."""
+"""The Glue streaming jobs that write the key-value tables, and the rules that restart them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ from stacks.lake import LakeStack
 from stacks.polled import PolledProvider
 from stacks.restarts import Restarts
 
-# The states in which a run has ended, for whatever reason.
+# The states of a run that has ended, for whatever reason.
 ENDED = ("SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED", "ERROR", "EXPIRED")
-# The longest that Glue allows, less than seven days; a run that reaches it is started again like a failed run.
+# The longest timeout that Glue allows, less than seven days. A run that reaches it is restarted like a failed run.
 _TIMEOUT_MINUTES = 7 * 24 * 60 - 1
 _RESTART_MINUTES = 5
-# How the name of the job of all contracts ends.
+# The end of the name of the job that writes all contracts.
 SHARED = "key-value"
 
 
 class GlueJobStack(HeadwaterStack):
-    """The job of all DynamoDB contracts, or one job per contract, as ``glue.jobs`` says. Each job has one run, which is
-    started again whenever it ends."""
+    """One job for all DynamoDB contracts, or one per contract, as ``glue.jobs`` says.
+
+    Each job has one run. When a run ends, the next one starts.
+    """
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class GlueJobStack(HeadwaterStack):
             cloud_watch_encryption=glue.CloudWatchEncryption.kms(self._key),
             job_bookmarks_encryption=glue.JobBookmarksEncryption.client_side_kms(self._key),
         )
-        # It holds no data, and if it were kept, the next of its name could not be created.
+        # The job's role holds no data. If the stack retained it, the next one of its name could not be created.
         self._security.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
         written = of_database(contracts, DYNAMODB)
         self._contract_assets = {
@@ -97,7 +99,7 @@ class GlueJobStack(HeadwaterStack):
         return key
 
     def _job(self, group: str, contracts: Sequence[Contract]) -> None:
-        """The job of a group of contracts, its run and its restarts."""
+        """The job of a group of contracts, with its run and its restarts."""
         environment = self.environment_settings
         settings = environment.dynamodb.glue
         name = self.job_names[group]
@@ -113,12 +115,12 @@ class GlueJobStack(HeadwaterStack):
         grant_fetch(role, [script, package, hudi, writer, *shipped])
         arguments = {
             "--job-language": "python",
-            # Puts Hudi on the class path before the jars that Glue brings.
+            # This puts Hudi on the class path before Glue's own jars.
             "--extra-jars": f"{hudi.s3_object_url},{writer.s3_object_url}",
             "--user-jars-first": "true",
             "--extra-py-files": package.s3_object_url,
             "--additional-python-modules": wheel.uri,
-            # pip installs this wheel and nothing else: no dependency, and nothing from an index.
+            # pip installs this wheel only: no dependencies, and nothing from an index.
             "--python-modules-installer-option": "--no-deps --no-index",
             "--custom-logGroup-prefix": self._logs_folder,
             "--conf": _chained(spark_settings.shared()),
@@ -133,7 +135,7 @@ class GlueJobStack(HeadwaterStack):
                 mask_secret=self._lake.mask_secret if any(contract.needs_mask_key for contract in contracts) else None,
             ),
         }
-        # Files are named by their content, so this changes with each of them.
+        # Files are named by their content, so the digest changes with each of them.
         definition = {
             "script": script.s3_object_url,
             "arguments": arguments,
@@ -162,7 +164,7 @@ class GlueJobStack(HeadwaterStack):
             timeout=_TIMEOUT_MINUTES,
             maintenance_window=settings.maintenance_window,
         )
-        # Rights are resources of their own, which a run needs before it starts.
+        # Rights are separate resources, so CloudFormation has to create them before a run starts.
         job.node.add_dependency(role)
         for kind in ("error", "output"):
             job.node.add_dependency(self._run_logs(group, kind, role))
@@ -184,22 +186,22 @@ class GlueJobStack(HeadwaterStack):
         self._lake.grant_forget(role, contracts)
         self.grant_put_metrics(role, NAMESPACE)
         self.grant_put_events(role, event_source(self._lake.database))
-        # Glue encrypts a job's bookmark with the key.
+        # Glue encrypts a job's bookmark with this key.
         self._key.grant(role, "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
         return role
 
     def _run_logs(self, group: str, kind: str, role: iam.Role) -> logs.LogGroup:
-        """A log group under the name that Glue 5 gives it, so that the stack sets its key and its retention."""
+        """The log group that Glue 5 would name so, with the stack's key and retention."""
         name = f"{self._logs_folder}/{self._security.security_configuration_name}-role/{role.role_name}/{kind}"
         log_group = self.service_log_group(self, f"{kind.capitalize()}Logs-{group}", name, self._key)
-        # Glue still tries to create it.
+        # Glue still tries to create the group.
         log_group.grant(
             role, "logs:AssociateKmsKey", "logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"
         )
         return log_group
 
     def _keep_running(self, job: glue.CfnJob, name: str, group: str, definition: str) -> None:
-        """Start the job, start it again when its definition changes or a run has ended, and stop it on delete."""
+        """Start the job, restart it when its definition changes or a run has ended, and stop it on delete."""
         run = self._runs.resource("GlueRun", f"Run-{group}", name, {"Definition": definition})
         run.node.add_dependency(job, self._runs.role)
         restarts = Restarts(run, self._restart)
@@ -213,7 +215,7 @@ class GlueJobStack(HeadwaterStack):
             ),
             {"job": name, "run": events.EventField.from_path("$.detail.jobRunId")},
         )
-        restarts.every(_RESTART_MINUTES, f"Regularly-{group}", f"Starts {name} where it does not run", {"job": name})
+        restarts.every(_RESTART_MINUTES, f"Regularly-{group}", f"Starts {name} if it does not run", {"job": name})
 
     def _log_group_arn(self, name: str) -> str:
         return self.format_arn(
@@ -222,14 +224,14 @@ class GlueJobStack(HeadwaterStack):
 
 
 def _groups(contracts: Sequence[Contract], *, shared: bool) -> dict[str, Sequence[Contract]]:
-    """The contracts that a job writes, by the end of the job's name. No table has the name of the shared job."""
+    """The contracts of each job, by the end of the job's name. No table is called like the shared job."""
     if shared:
         return {SHARED: contracts}
     return {contract.table: [contract] for contract in contracts}
 
 
 def _chained(settings: Mapping[str, str]) -> str:
-    """Spark's settings as Glue takes them: the value of one argument ``--conf``, which holds all further ``--conf``."""
+    """Spark's settings in Glue's form: one argument ``--conf``, whose value contains every further ``--conf``."""
     return " --conf ".join(f"{key}={value}" for key, value in sorted(settings.items()))
 
 

@@ -13,17 +13,17 @@ from headwater.definitions.published_view import View
 
 
 def hudi_table(stack: cdk.Stack, database: str, contract: Contract, uri: str) -> cdk.CfnResource:
-    """The table of a contract whose files lie at ``uri``."""
+    """The catalog entry of a contract's Hudi table, whose files lie at ``uri``."""
     return _entry(stack, f"Table-{contract.table}", database, table_input(contract, uri))
 
 
 def catalog_view(stack: cdk.Stack, logical_id: str, database: str, view: View) -> cdk.CfnResource:
-    """A view, as Athena and Spark read it."""
+    """The catalog entry of a view that Athena and Spark can read."""
     return _entry(stack, logical_id, database, view.table_input(database))
 
 
 def _entry(stack: cdk.Stack, logical_id: str, database: str, entry: dict[str, Any]) -> cdk.CfnResource:
-    # CloudFormation takes the input of Glue's API word for word, which the local run gives to Glue's API.
+    # CloudFormation passes this input to Glue's API unchanged. The local run calls Glue's API with the same input.
     return cdk.CfnResource(
         stack,
         logical_id,

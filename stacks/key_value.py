@@ -1,4 +1,4 @@
-"""KeyValue: DynamoDB tables, each with its changes on a Kinesis stream."""
+"""DynamoDB tables, each with a Kinesis stream of its changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _KEY_TYPES = {
 
 
 class KeyValueStack(HeadwaterStack):
-    """Table and stream of each DynamoDB contract. Both have the name of the contract's source in the environment."""
+    """The table and the stream of each DynamoDB contract.
+
+    Both are named like the contract's source in the environment.
+    """
 
     def __init__(
         self, scope: Construct, *, environment: Environment, settings: CreatedTables, contracts: Sequence[Contract]
@@ -37,7 +40,7 @@ class KeyValueStack(HeadwaterStack):
         )
         self._settings = settings
         self._key = self.encryption_key("DynamoDB tables and their changes on Kinesis")
-        # Exported whether or not a contract is there to import it, so that the last contract can be removed.
+        # Exported even if no contract imports it, so that the last contract can be removed.
         self.export_value(self._key.key_arn)
         names = key_value_names(environment, contracts)
         for contract in of_database(contracts, DYNAMODB):
@@ -45,7 +48,7 @@ class KeyValueStack(HeadwaterStack):
         self.sources = KeyValueSources(
             self, {table: replace(each, stream_key=self._key.key_arn) for table, each in names.items()}
         )
-        """What it makes, as later stacks see it."""
+        """The tables and streams for later stacks."""
 
     def _source(self, contract: Contract, names: KeyValueNames) -> None:
         settings = self._settings
@@ -79,7 +82,7 @@ class KeyValueStack(HeadwaterStack):
             deletion_protection=self.protected,
             removal_policy=self.data_removal,
         )
-        # TableV2 has no property for it. With milliseconds, more changes of an item would have the same time.
+        # TableV2 has no property for microseconds. With milliseconds, more changes of an item would have equal times.
         cast(dynamodb.CfnGlobalTable, table.node.default_child).add_property_override(
             "Replicas.0.KinesisStreamSpecification.ApproximateCreationDateTimePrecision", "MICROSECOND"
         )

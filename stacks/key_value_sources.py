@@ -1,4 +1,4 @@
-"""The sources of the key-value pipeline: DynamoDB tables and the streams of their changes, whoever has made them."""
+"""The DynamoDB tables and Kinesis streams of the key-value pipeline, Headwater's own or existing ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from stacks.base import HeadwaterStack, grant
 
 
 class KeyValueSources:
-    """Tables and streams by the contracts' tables. They are in the account and the region of ``stack``."""
+    """DynamoDB tables and streams, by the lake tables of their contracts.
+
+    They are in the stack's account and region.
+    """
 
     def __init__(self, stack: HeadwaterStack, names: Mapping[str, KeyValueNames]) -> None:
         self._stack = stack
@@ -34,8 +37,8 @@ class KeyValueSources:
     def stream_arn(self, contract: Contract) -> str:
         """The ARN of the stream of one contract's changes, for a later stack.
 
-        It is composed of names. A reference would be an export per stream. CloudFormation does not let an export go
-        while a stack imports it, so no contract could be removed.
+        The ARN is composed of names. A reference would make one export per stream. CloudFormation keeps an export while
+        a stack imports it, so no contract could be removed.
         """
         name = self._names[contract.table].stream
         return self._stack.format_arn(service="kinesis", resource="stream", resource_name=name)

@@ -1,4 +1,4 @@
-"""Lake: landing and lake buckets, the Glue catalog, Athena."""
+"""The landing and lake buckets, the Glue catalog and Athena."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _CATALOG_ACTIONS = ("GetDataCatalog", "GetDatabase", "GetTableMetadata", "ListDa
 
 
 class LakeStack(HeadwaterStack):
-    """The buckets of the data, its catalog, and the means to query it."""
+    """The buckets of the data, their catalog, and the means to query them."""
 
     def __init__(
         self,
@@ -75,21 +75,21 @@ class LakeStack(HeadwaterStack):
         self._contracts = contracts
         self.key = self.encryption_key("Landed changes, lake tables and query results")
         self.logs = self._log_bucket()
-        # No lifecycle rule: the writer deletes what it has read, and leaves the objects that the sink goes on from.
+        # The bucket has no lifecycle rule: the writer deletes objects after reading them, except those from which the
+        # sink resumes.
         self.landing = self._bucket("Landing")
-        # A copy that nobody has deleted holds rows that may be forgotten since.
+        # An old copy that stays could hold rows that have been erased since.
         copies = s3.LifecycleRule(prefix=f"{COPIES}/", expiration=cdk.Duration.days(COPY_DAYS))
         self.lake = self._bucket("Lake", rules=[copies])
         self.results = self._bucket("QueryResults", expire_days=environment.lake.query_result_days)
-        # Exported whether or not another stack imports it, so that QuickSight and the stacks of either source can be
-        # taken away.
+        # Exported even if no stack imports it, so that the stacks of QuickSight and of either source can be removed.
         self.export_value(self.key.key_arn)
         for bucket in (self.landing, self.lake, self.logs, self.results):
             self.export_value(bucket.bucket_arn)
         for bucket in (self.landing, self.lake, self.logs):
             self.export_value(bucket.bucket_name)
 
-        # Made before anybody is to be forgotten: that must not need a deploy.
+        # The secret exists before the first erasure, so that an erasure needs no deploy.
         self._forget_key = self._make_forget_key()
         self._mask_key = self._make_mask_key() if any(contract.needs_mask_key for contract in contracts) else None
 
@@ -116,7 +116,7 @@ class LakeStack(HeadwaterStack):
         cdk.CfnOutput(self, "LakeUri", value=self.lake_uri)
         cdk.CfnOutput(self, "LandingUri", value=self.landing_uri)
         cdk.CfnOutput(self, lake_format.OUTPUT, value=str(environment.lake.format))
-        # A deployed lake says so which sources' stacks must not be deleted.
+        # A deployed lake records here which sources' stacks must not be deleted.
         sources = sorted({contract.source.database for contract in contracts})
         cdk.CfnOutput(self, SOURCES_OUTPUT, value=",".join(sources))
         if environment.lake.query_principals:
@@ -134,8 +134,10 @@ class LakeStack(HeadwaterStack):
 
     @property
     def mask_secret(self) -> str | None:
-        """The name of the secret with the key of masks; None if no contract needs it. Kafka's placeholders cannot
-        hold an ARN's colons."""
+        """The name of the secret with the key of masks; None if no contract needs it.
+
+        Kafka's placeholders need a name, because they cannot hold an ARN's colons.
+        """
         return None if self._mask_key is None else f"headwater/{self.environment_settings.name}/mask"
 
     @property
@@ -145,7 +147,7 @@ class LakeStack(HeadwaterStack):
 
     @property
     def forget_secret(self) -> str:
-        """The name of the secret with the key of the hashes of forgotten keys."""
+        """The name of the secret with the key that hashes erased keys."""
         return f"headwater/{self.environment_settings.name}/forget"
 
     def grant_read_mask_key(self, grantee: iam.IGrantable) -> None:
@@ -155,8 +157,11 @@ class LakeStack(HeadwaterStack):
         self.grant_read_secret(grantee, self.mask_secret, self.key.key_arn)
 
     def grant_forget(self, grantee: iam.IGrantable, contracts: Sequence[Contract], topics: Iterable[str] = ()) -> None:
-        """Let the writer of these tables erase keys in them. It may keep the erased keys, remove requests and older
-        versions of all that it replaces, and rewrite the landing objects of these topics."""
+        """Let the writer of these tables erase keys in them.
+
+        The writer may keep the hashes of erased keys and remove requests. It may also remove older versions of each
+        object that it replaces, and rewrite the landing objects of these topics.
+        """
         self.grant_read_secret(grantee, self.forget_secret, self.key.key_arn)
         for contract in lake_tables(contracts):
             table = f"{LAKE_PREFIX}/{contract.table}"
@@ -179,13 +184,15 @@ class LakeStack(HeadwaterStack):
         self._grant_objects(grantee, self.landing, ("GetObject", "PutObject"), f"{LANDING_PREFIX}/*")
 
     def grant_consume_landing(self, grantee: iam.IGrantable, topics: Iterable[str]) -> None:
-        """Let a writer read what landed of these topics, and delete it when it was read long ago."""
+        """Let a writer read the landing objects of these topics, and delete them some time after reading."""
         keys = (f"{LANDING_PREFIX}/{topic}/*" for topic in topics)
         self._grant_objects(grantee, self.landing, ("DeleteObject", "GetObject"), *keys)
 
     def grant_write_tables(self, grantee: iam.IGrantable, contracts: Sequence[Contract]) -> None:
-        """Let a writer write these tables and their histories, with their leases and quarantines. It may also register
-        their partitions, read and answer requests, and warm up."""
+        """Let a writer write these tables and their histories, with their leases and quarantines.
+
+        It may also register their partitions, read and answer requests, and warm up.
+        """
         contracts = lake_tables(contracts)
         self._grant_folder(grantee, f"{LAKE_PREFIX}/_warm_up")
         for contract in contracts:
@@ -201,21 +208,22 @@ class LakeStack(HeadwaterStack):
         )
 
     def grant_read_exports(self, grantee: iam.IGrantable) -> None:
-        """Let a job read the exports that requests for backfills name."""
+        """Let a job read the DynamoDB exports that backfill requests name."""
         self._grant_objects(grantee, self.lake, _READ, f"{EXPORTS}/*")
 
     def grant_read_copies(self, grantee: iam.IGrantable) -> None:
-        """Let a writer read the copies of PostgreSQL's tables that requests for backfills name."""
+        """Let a writer read the copies of PostgreSQL tables that backfill requests name."""
         self._grant_objects(grantee, self.lake, _READ, f"{COPIES}/*")
 
     def grant_read_tables(self, grantee: iam.IGrantable) -> None:
-        """Let a query engine read all tables, and not what lies beside them, as the quarantine does."""
+        """Let a query engine read all tables, but not the quarantine and the other folders beside them."""
         for contract in lake_tables(self._contracts):
-            # A statement each: CDK puts what a policy has no room for into others, and parts no statement.
+            # One statement each: CDK moves statements that exceed a policy's size into further policies, but splits
+            # none.
             self._grant_objects(grantee, self.lake, _READ, *_objects_of(f"{LAKE_PREFIX}/{contract.table}"))
 
     def grant_read_catalog(self, grantee: iam.IGrantable) -> None:
-        """Let a query engine with Glue as its metastore find databases, tables and partitions."""
+        """Let a query engine that uses Glue as its metastore find databases, tables and partitions."""
         grant(
             grantee,
             [
@@ -229,7 +237,7 @@ class LakeStack(HeadwaterStack):
             ],
             [
                 self._catalog_arn(),
-                # Spark and Hive look for the database "default" when a session starts.
+                # Spark and Hive look up the database "default" when a session starts.
                 self._default_database_arn(),
                 *self._table_arns(["*"]),
             ],
@@ -237,12 +245,13 @@ class LakeStack(HeadwaterStack):
         )
 
     def grant_create_default_database(self, grantee: iam.IGrantable) -> None:
-        """Let a cluster with Glue as its metastore create the database ``default`` if the account has none.
+        """Let a cluster that uses Glue as its metastore create the database ``default`` if the account has none.
 
-        Glue's client for Hive's metastore looks for it when a session starts. It creates the database when it is
-        missing, and fails when it may not:
+        Glue's client for Hive's metastore looks the database up when a session starts. The client creates a missing
+        database, and fails if it may not:
         https://github.com/awslabs/aws-glue-data-catalog-client-for-apache-hive-metastore (AWSCatalogMetastoreClient).
-        No stack has it, because an account and region have one and other applications share it.
+
+        No stack creates the database, because an account and region have only one and other applications share it.
         """
         grant(grantee, ["glue:CreateDatabase"], [self._catalog_arn(), self._default_database_arn()])
 
@@ -255,7 +264,7 @@ class LakeStack(HeadwaterStack):
         self._grant_athena(grantee, _CATALOG_ACTIONS, "datacatalog", "AwsDataCatalog")
 
     def _query_role(self, principals: Sequence[str]) -> None:
-        """The role by which analysts query, in Athena's console too."""
+        """The role by which analysts query, also in Athena's console."""
         role = iam.Role(
             self,
             "QueryRole",
@@ -277,7 +286,7 @@ class LakeStack(HeadwaterStack):
         )
 
     def grant_write_logs(self, grantee: iam.IGrantable, prefix: str) -> None:
-        """Let a cluster put its logs below ``prefix``."""
+        """Let a cluster write its logs below ``prefix``."""
         self._grant_objects(grantee, self.logs, ("GetObject", "PutObject"), f"{prefix}/*")
 
     def _grant_folder(self, grantee: iam.IGrantable, folder: str) -> None:
@@ -285,8 +294,10 @@ class LakeStack(HeadwaterStack):
         self._grant_objects(grantee, self.lake, _WRITE, *_objects_of(folder))
 
     def _grant_objects(self, grantee: iam.IGrantable, bucket: s3.Bucket, actions: Sequence[str], *keys: str) -> None:
-        """Let a principal do these actions to objects by their keys, list the bucket, and use the bucket's encryption
-        key. CDK's own grants would give every action that begins with the name of one of these."""
+        """Let a principal do these actions to objects by their keys, list the bucket and use its encryption key.
+
+        CDK's own grants would allow every action whose name begins with one of these.
+        """
         arns = [bucket.arn_for_objects(key) for key in keys]
         grant(grantee, [f"s3:{action}" for action in actions], arns, wildcard=Reason.OBJECTS_BELOW_A_PREFIX)
         grant(grantee, ["s3:GetBucketLocation", "s3:ListBucket"], [bucket.bucket_arn])
@@ -315,11 +326,11 @@ class LakeStack(HeadwaterStack):
         ]
 
     def _make_mask_key(self) -> secretsmanager.Secret:
-        description = "Key of the masks in Headwater's tables; another one would make other masks"
+        description = "Key of the masks in Headwater's tables; with another key, equal values get other masks"
         return self._make_key("MaskKey", "mask", description, Reason.ANOTHER_KEY_MAKES_OTHER_MASKS)
 
     def _make_forget_key(self) -> secretsmanager.Secret:
-        description = "Key of the hashes of what Headwater's tables have forgotten; without it persons could come back"
+        description = "Key of the hashes of erased keys in Headwater's tables; without it, erased rows could come back"
         return self._make_key("ForgetKey", "forget", description, Reason.ANOTHER_KEY_FORGETS_NOBODY)
 
     def _make_key(self, name: str, of: str, description: str, never_rotated: Reason) -> secretsmanager.Secret:
@@ -341,7 +352,7 @@ class LakeStack(HeadwaterStack):
         return secret
 
     def _log_bucket(self) -> s3.Bucket:
-        # S3 delivers access logs only into a bucket that is encrypted with S3's own key.
+        # S3 delivers access logs only into a bucket that uses S3's own key.
         return s3.Bucket(
             self,
             "Logs",
@@ -393,7 +404,7 @@ class LakeStack(HeadwaterStack):
         return made
 
     def _history(self, contract: Contract, table: cdk.CfnResource, workgroup: athena.CfnWorkGroup) -> None:
-        """The views and prepared statements by which analysts query the history of a contract's table."""
+        """The views and prepared statements for queries of a contract table's history."""
         views = [self._view(f"View-{view.name}", view, table) for view in history_views(contract, self.database)]
         for statement in history_statements(contract, self.database):
             prepared = athena.CfnPreparedStatement(
@@ -445,6 +456,8 @@ class LakeStack(HeadwaterStack):
 
 
 def _objects_of(folder: str) -> tuple[str, str]:
-    """The keys of what lies in a folder. S3A looks for an object of the folder's name, and marks folders with objects
-    below it."""
+    """The keys of the objects in a folder.
+
+    S3A looks for an object with the folder's own name, and marks folders by objects below it.
+    """
     return folder, f"{folder}/*"

@@ -13,10 +13,12 @@ from stacks.base import HeadwaterStack
 def look_up(
     stack: HeadwaterStack, name: str, call: custom.AwsSdkCall, action: str, resources: Sequence[str]
 ) -> custom.AwsCustomResource:
-    """Call one operation of AWS's when the stack is created, and again when ``call`` changes. A new version of CDK may
-    change its own part of the resource, which repeats the call too.
+    """Call one AWS operation when the stack is created, and again when ``call`` changes.
 
-    ``action`` is the right that the call needs, on ``resources``. The role and the log group have ``name`` in theirs.
+    A new version of CDK may change the rest of the resource, which repeats the call too.
+
+    ``action`` is the right that the call needs, on ``resources``. The names of the role and the log group contain
+    ``name``.
     """
     logs = stack.log_group(stack, f"{name}Logs", f"look-ups/{name.lower()}")
     role = iam.Role(

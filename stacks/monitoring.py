@@ -1,4 +1,4 @@
-"""Monitoring: alarms on everything that delays or loses changes, a dashboard, a budget, and the topic that notifies."""
+"""Alarms on late or lost changes, a dashboard, a budget, and the topics that notify people."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _Metric = cloudwatch.Metric | cloudwatch.MathExpression
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedRelational:
-    """The parts of the pipeline from PostgreSQL that are watched."""
+    """The watched parts of the pipeline from PostgreSQL."""
 
     capture: CaptureSettings
     source: RelationalSource
@@ -65,7 +65,7 @@ class WatchedRelational:
 
 @dataclass(frozen=True)
 class WatchedKeyValue:
-    """The parts of the pipeline from DynamoDB that are watched."""
+    """The watched parts of the pipeline from DynamoDB."""
 
     sources: KeyValueSources
     glue_job: GlueJobStack
@@ -77,18 +77,18 @@ class _Limit:
 
     threshold: float
     of_periods: int = 5
-    """How many of the last periods count."""
+    """How many of the most recent periods count."""
     enough: int | None = None
-    """How many of them must be beyond the threshold; None for all."""
+    """How many of these periods must be beyond the threshold; None for all."""
     comparison: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
     missing: cloudwatch.TreatMissingData = _NOTHING_WRONG
 
 
 class MonitoringStack(HeadwaterStack):
-    """Watches the resources of the stacks by their names. Thresholds are the environment's.
+    """Alarms on the resources of the other stacks, found by name. Thresholds come from the environment's file.
 
-    What delays or loses changes now goes to the topic ``urgent``, what can wait to ``notices``. The text of an alarm
-    names its page of ``docs/runbooks/``. ``relational`` and ``key_value`` are None if no contract needs them.
+    Alarms about late or lost changes go to the topic ``urgent``; ``notices`` can wait. The text of an alarm names its
+    page of ``docs/runbooks/``. ``relational`` and ``key_value`` are None if no contract needs them.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class MonitoringStack(HeadwaterStack):
         super().__init__(
             scope, environment=environment, part="monitoring", description="Headwater: alarms, dashboard, budget"
         )
-        # What is watched is there before its alarms are.
+        # Create the watched resources before their alarms.
         if relational is not None:
             for source in (relational.connect, relational.emr, relational.emr_writer):
                 self.add_stack_dependency(source)
@@ -171,7 +171,7 @@ class MonitoringStack(HeadwaterStack):
             return _metric(metrics.NAMESPACE, name, dimensions, statistic, seconds)
 
         def differing(table: str) -> cloudwatch.MathExpression:
-            # A graph of several tables wants an id for each of their metrics.
+            # CloudWatch needs another id for each metric of a graph.
             differences, hindrances = f"differences_{table}", f"hindrances_{table}"
             return cloudwatch.MathExpression(
                 expression=f"MAX([{differences}, {hindrances}])",
@@ -185,21 +185,21 @@ class MonitoringStack(HeadwaterStack):
         self._graph(
             "Freshness, seconds from source to lake",
             {f"freshness-{table}": of(table, metrics.FRESHNESS, "Maximum") for table in tables},
-            "Changes reach the lake late",
+            "Changes reach the lake late, so queries see an older state",
             _Limit(settings.freshness_seconds, enough=3),
             runbook="freshness",
         )
         self._graph(
             "Reports of the writers a minute",
             {f"writer-{table}": of(table, metrics.CHANGES, "SampleCount") for table in tables},
-            "The table's writer does not run or is stuck",
+            "The table's writer does not run or is stuck, so the table's changes wait",
             _Limit(1, of_periods=10, comparison=_BELOW, missing=_NEVER_SENT),
             runbook="writer",
         )
         self._graph(
             "Quarantined records",
             {f"quarantine-{table}": of(table, metrics.QUARANTINED, "Sum", 5 * _MINUTE) for table in tables},
-            "Records could not be decoded and were put aside",
+            "Records could not be decoded and went into quarantine, so their rows keep their former state",
             _Limit(settings.quarantined_records, of_periods=1),
             runbook="quarantine",
             urgent=False,
@@ -207,7 +207,7 @@ class MonitoringStack(HeadwaterStack):
         self._graph(
             "Values that do not fit",
             {f"unfit-{table}": of(table, metrics.UNFIT, "Sum", 5 * _MINUTE) for table in tables},
-            "Values do not fit their columns and stand in _rest; see the rows where _unfit is not null",
+            "Values do not fit their columns. The column is null, _rest has the value, and _unfit names the column",
             _Limit(settings.unfit_values, of_periods=1),
             runbook="unfit",
             urgent=False,
@@ -217,25 +217,26 @@ class MonitoringStack(HeadwaterStack):
             self._graph(
                 "Attributes left out",
                 {f"left-out-{table}": of(table, metrics.LEFT_OUT, "Sum", 5 * _MINUTE) for table in hiding},
-                "Items are stored without an attribute: what the contract excludes or masks inside it is not in maps",
+                "The lake lacks an attribute of items: the contract hides a path inside it, but it is no map",
                 _Limit(0, of_periods=1),
                 runbook="left-out",
                 urgent=False,
             )
         self._graph(
-            "Rows that differ from their source, or what hinders comparing them",
+            "Rows that differ from their source, or failed comparisons",
             {f"differs-{contract.table}": differing(contract.table) for contract in contracts},
-            "headwater verify --watch has found rows that differ from their source, or has long been kept from "
-            "comparing them; headwater status says which",
-            # Who compares may end meanwhile, and the rows differ still; and where nobody does, nothing is known.
+            "headwater verify --watch has found rows that differ from their source, or has long been unable to compare "
+            "them; headwater status says which of the two",
+            # Without data the alarm keeps its state: rows still differ after the comparing process has ended.
             _Limit(0, of_periods=1, missing=cloudwatch.TreatMissingData.IGNORE),
             runbook="differs",
         )
         if settings.comparison_minutes is not None:
             self._graph(
-                "Comparisons that say that they run, a minute",
+                "Reports of running comparisons a minute",
                 {f"compared-{each.table}": of(each.table, metrics.COMPARISONS, "SampleCount") for each in contracts},
-                "Nobody compares the table with its source: headwater verify --watch does not run, or hangs",
+                "Nobody compares the table with its source: headwater verify --watch does not run or hangs, so "
+                "wrong rows would go unnoticed",
                 _Limit(1, of_periods=settings.comparison_minutes, comparison=_BELOW, missing=_NEVER_SENT),
                 runbook="differs",
                 urgent=False,
@@ -247,8 +248,10 @@ class MonitoringStack(HeadwaterStack):
             self._graphs.append(_widget(title, {table: of(table, name, statistic) for table in tables}))
 
     def _tell_of_tables(self, database: str) -> None:
-        """Send a notice when a writer reports that a table fails or works again, lacks rows, or that its upkeep fails.
-        The alarm writer-TABLE rings ten minutes after a failure, too, but it does not know the reason."""
+        """Send a mail when a writer reports that a table fails, works again or lacks rows, or that its upkeep fails.
+
+        The alarm writer-TABLE also rings ten minutes after a failure, but it does not know the reason.
+        """
         table = events.EventField.from_path("$.detail.table")
         error, message, next_step = (
             events.EventField.from_path(f"$.detail.{name}") for name in ("error", "message", "next_step")
@@ -258,15 +261,15 @@ class MonitoringStack(HeadwaterStack):
             (
                 FAILING,
                 self.urgent,
-                f"the table {table} is not written ({error}). {message} Next: {next_step}",
+                f"the table {table} is not written, and its changes wait ({error}). {message} Next: {next_step}",
                 "writer",
             ),
-            (RECOVERED, self.urgent, f"the table {table} is written again.", "writer"),
+            (RECOVERED, self.urgent, f"the table {table} is written again; its waiting changes follow.", "writer"),
             (INCOMPLETE, self.notices, f"the table {table} lacks rows. {message} Next: {next_step}", "unread-table"),
             (
                 UPKEEP_FAILING,
                 self.notices,
-                f"upkeep of the table {table} fails ({error}). {message} Next: {next_step}",
+                f"the upkeep of the table {table} fails, and old files stay ({error}). {message} Next: {next_step}",
                 "writer",
             ),
         ):
@@ -292,7 +295,7 @@ class MonitoringStack(HeadwaterStack):
                 f"consumer-lag-{topic}": _metric("AWS/Kafka", "SumOffsetLag", {**group, "Topic": topic}, "Maximum")
                 for topic in table_topics(contracts, capture)
             },
-            "The sink does not keep up with the topic",
+            "The sink does not keep up with the topic. Changes are late, and lost after Kafka's retention",
             _Limit(settings.consumer_lag_records),
             runbook="consumer-lag",
         )
@@ -303,7 +306,7 @@ class MonitoringStack(HeadwaterStack):
                 f"running-{name}": _metric("AWS/KafkaConnect", "RunningTaskCount", dimensions, "Minimum")
                 for name, dimensions in connectors.items()
             },
-            "The connector has no running task",
+            "The connector has no running task, so no changes pass through it",
             _Limit(1, comparison=_BELOW, missing=_NEVER_SENT),
             runbook="connector",
         )
@@ -313,7 +316,7 @@ class MonitoringStack(HeadwaterStack):
                 f"failed-{name}": _metric("AWS/KafkaConnect", "ErroredTaskCount", dimensions, "Maximum")
                 for name, dimensions in connectors.items()
             },
-            "A task of the connector has failed; its reason is in the worker's log",
+            "A task of the connector has failed, so its changes wait; the worker's log has the reason",
             _Limit(0),
             runbook="connector",
         )
@@ -337,8 +340,8 @@ class MonitoringStack(HeadwaterStack):
             self._graph(
                 f"Source connector: {said}",
                 {alarm: found.metric(statistic="Sum", period=cdk.Duration.minutes(5))},
-                f"{said}; the connector's log says of what and why",
-                # The connector says it once, or as long as it is so.
+                f"{said}; the connector's log names it and the reason",
+                # The connector logs some of these lines once, others until the cause is gone.
                 _Limit(0, of_periods=1, missing=cloudwatch.TreatMissingData.IGNORE),
                 runbook=alarm,
                 urgent=is_urgent,
@@ -351,16 +354,17 @@ class MonitoringStack(HeadwaterStack):
         self._graph(
             "Rotation of the roles' passwords, errors",
             {"rotation-failed": _metric("AWS/Lambda", "Errors", rotation, "Sum", 5 * _MINUTE)},
-            "A database role's password was not rotated to the end; the reason is in the function's log",
+            "The rotation of a database role's password has failed, and new logins of the role may fail; the "
+            "function's log has the reason",
             _Limit(0, of_periods=1),
             runbook="rotation-failed",
         )
 
     def _watch_log(self, sent: LogMetrics) -> None:
-        """Watch the replication slot, and the log that the server keeps."""
+        """Watch the replication slot and the WAL that the server retains."""
         settings = self.environment_settings.monitoring
-        # RDS's documentation has two names for it, and which of them Aurora sends has not been seen. Without either the
-        # alarm is raised, because nobody would watch the slot.
+        # RDS's documentation has two names for the metric, and nobody has seen which one Aurora sends. If both are
+        # missing, the alarm rings, because nothing would watch the slot.
         lag = cloudwatch.MathExpression(
             expression="MAX([oldest, oldestLogical])",
             using_metrics={
@@ -372,16 +376,16 @@ class MonitoringStack(HeadwaterStack):
         self._graph(
             "Replication slot, bytes not yet read",
             {"slot-lag": lag},
-            f"The source connector does not keep up and {sent.sender} keeps WAL for it, or {sent.sender} says nothing "
-            "of its slot",
+            f"The source connector does not keep up, so {sent.sender} retains WAL for it and its disk fills. Or "
+            f"{sent.sender} reports no metrics of the slot",
             _Limit(settings.slot_lag_mib * _MIB, missing=_NEVER_SENT),
             runbook="slot-lag",
         )
         self._graph(
             "WAL, bytes",
             {"wal": _metric("AWS/RDS", "TransactionLogsDiskUsage", sent.dimensions, "Maximum")},
-            "WAL grows (a slot that nobody reads, a transaction that does not end), or "
-            f"{sent.sender} says nothing of it",
+            "WAL grows and fills the disk, because of a slot that nobody reads or a transaction that does not end. Or "
+            f"{sent.sender} reports no size of its WAL",
             _Limit(settings.wal_mib * _MIB, missing=_NEVER_SENT),
             runbook="slot-lag",
         )
@@ -399,7 +403,7 @@ class MonitoringStack(HeadwaterStack):
                 )
                 for table, stream in sources.streams.items()
             },
-            "The Glue job does not keep up; what is older than the stream's retention is lost",
+            "The Glue job does not keep up. Changes are late, and lost once they are older than the stream's retention",
             _Limit(settings.iterator_age_seconds * 1000),
             runbook="iterator-age",
         )
@@ -409,7 +413,7 @@ class MonitoringStack(HeadwaterStack):
                 f"replication-age-{table}": _replication("MAX(AgeOfOldestUnreplicatedRecord)", source)
                 for table, source in sources.tables.items()
             },
-            "DynamoDB does not get its changes into Kinesis",
+            "DynamoDB does not get its changes into Kinesis, so they reach the lake late",
             _Limit(settings.replication_age_seconds * 1000),
             runbook="replication",
         )
@@ -419,13 +423,13 @@ class MonitoringStack(HeadwaterStack):
                 f"replication-failed-{table}": _replication("SUM(FailedToReplicateRecordCount)", source)
                 for table, source in sources.tables.items()
             },
-            "DynamoDB gave up on changes, such as those over 1 MB",
+            "DynamoDB gave up on changes, such as those over 1 MB, so the lake lacks them",
             _Limit(0, of_periods=1),
             runbook="replication",
         )
 
-    # The texts are without the messages of what failed: EventBridge puts a field into a text as it is, and a quotation
-    # mark would end it.
+    # These mails leave out the error's message: EventBridge inserts a field into a text unescaped, and a quotation mark
+    # would end the text.
 
     def _watch_emr(self, emr: EmrStack, step_name: str) -> None:
         self._watch_failure(
@@ -433,10 +437,11 @@ class MonitoringStack(HeadwaterStack):
             events.EventPattern(
                 source=["aws.emr"],
                 detail_type=["EMR Step Status Change"],
-                # A step's name ends with a hash of what the step runs.
+                # A step's name ends with a hash of its command.
                 detail={"name": [{"prefix": f"{step_name}-"}], "state": ["FAILED"]},
             ),
-            f"the step {_told('stepId')} of the cluster {_told('clusterId')} has failed, and is added again.",
+            f"the step {_told('stepId')} of the cluster {_told('clusterId')} has failed, so changes wait. "
+            "The next step starts within ten minutes.",
         )
         self._watch_failure(
             "cluster",
@@ -445,7 +450,7 @@ class MonitoringStack(HeadwaterStack):
                 detail_type=["EMR Cluster State Change"],
                 detail={"name": [emr.cluster.name], "state": ["TERMINATED_WITH_ERRORS"]},
             ),
-            f"the cluster {_told('clusterId')} has ended with errors.",
+            f"the cluster {_told('clusterId')} has ended with errors, so PostgreSQL's changes wait.",
             urgent=True,
         )
 
@@ -457,11 +462,12 @@ class MonitoringStack(HeadwaterStack):
                 detail_type=["Glue Job State Change"],
                 detail={"jobName": list(glue_job.job_names.values()), "state": ["FAILED", "ERROR"]},
             ),
-            f"the run {_told('jobRunId')} of the job {_told('jobName')} has failed, and the next one is started.",
+            f"the run {_told('jobRunId')} of the job {_told('jobName')} has failed, so changes wait. "
+            "The next run starts within five minutes.",
         )
 
     def _watch_failure(self, part: str, pattern: events.EventPattern, said: str, *, urgent: bool = False) -> None:
-        """Notify when EventBridge reports that ``part`` has ended in failure, and raise an alarm."""
+        """Mail when EventBridge reports that ``part`` has failed, and raise an alarm."""
         text = f"Headwater {self.environment_settings.name}: {said} {self._runbook('ended')}"
         topic = self.urgent if urgent else self.notices
         rule = events.Rule(
@@ -474,7 +480,7 @@ class MonitoringStack(HeadwaterStack):
         self._graph(
             f"Failures of the {part}",
             {f"{part}-failed": failed},
-            "It ended in failure",
+            f"The {part} has failed, so changes wait",
             _Limit(0, of_periods=1),
             runbook="ended",
             urgent=urgent,
@@ -490,8 +496,11 @@ class MonitoringStack(HeadwaterStack):
         runbook: str,
         urgent: bool = True,
     ) -> None:
-        """Draw a graph of metrics, and raise an alarm for each that passes the limit. ``watched`` holds the metrics by
-        the names of their alarms. CloudWatch refuses a graph without metrics, so none makes no graph."""
+        """Draw a graph of metrics, and add an alarm for each of them.
+
+        ``watched`` holds the metrics by the names of their alarms. Without metrics there is no graph, because
+        CloudWatch refuses an empty one.
+        """
         if not watched:
             return
         for name, metric in watched.items():
@@ -522,7 +531,8 @@ class MonitoringStack(HeadwaterStack):
         budgets.CfnBudget(
             self,
             "Budget",
-            # The whole account's cost: a filter on a tag counts nothing until somebody activates the tag for billing.
+            # The budget covers the whole account: a filter on a tag counts nothing until somebody activates the tag for
+            # billing.
             budget=budgets.CfnBudget.BudgetDataProperty(
                 budget_name=self.prefix,
                 budget_type="COST",
@@ -545,7 +555,7 @@ class MonitoringStack(HeadwaterStack):
 
 
 def _told(path: str) -> str:
-    """A field of an event's detail, for a text."""
+    """A placeholder for a field of an event's detail in the text of a mail."""
     return events.EventField.from_path(f"$.detail.{path}")
 
 
@@ -562,8 +572,10 @@ def _metric(
 
 
 def _replication(value: str, source: str) -> cloudwatch.MathExpression:
-    """A metric of DynamoDB's Kinesis destination. It is selected by a query, because AWS documents no value for its
-    dimension DelegatedOperation."""
+    """A metric of DynamoDB's Kinesis destination.
+
+    A query selects the metric, because AWS documents no value for its dimension DelegatedOperation.
+    """
     return cloudwatch.MathExpression(
         expression=(
             f"SELECT {value} FROM SCHEMA(\"AWS/DynamoDB\", DelegatedOperation, TableName) WHERE TableName = '{source}'"
@@ -573,7 +585,7 @@ def _replication(value: str, source: str) -> cloudwatch.MathExpression:
 
 
 def _widget(title: str, watched: Mapping[str, _Metric], threshold: float | None = None) -> cloudwatch.GraphWidget:
-    """A graph of a third of the dashboard's width, with the names as its legend."""
+    """A graph of a third of the dashboard's width. Its legend has the names."""
     annotations = [cloudwatch.HorizontalAnnotation(value=threshold, label="alarm")] if threshold is not None else []
     return cloudwatch.GraphWidget(
         title=title,

@@ -1,5 +1,7 @@
-"""Security rules: cdk-nag's AwsSolutions runs in every synthesis. Each finding that stands is acknowledged beside the
-construct that it is about, with one of the reasons below."""
+"""Security rules: cdk-nag's AwsSolutions runs in every synthesis.
+
+Each finding that stays is acknowledged beside the construct that it is about, with one of the reasons below.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +18,25 @@ _PACK = "AwsSolutions"
 
 
 class Reason(enum.Enum):
-    """Why a finding stands. The name is the code that reports and tests show."""
+    """Why a finding may stay. Reports and tests show the reason's name as its code."""
 
-    OBJECTS_BELOW_A_PREFIX = "Objects are named when they are written: a right on them can only name their prefix"
-    NAMES_BELOW_A_PREFIX = "AWS names these when it makes them: a right on them can only name their prefix"
+    OBJECTS_BELOW_A_PREFIX = "Objects are named when they are written: a policy can only name their prefix"
+    NAMES_BELOW_A_PREFIX = "AWS names these when it creates them: a policy can only name their prefix"
     TABLES_OF_ONE_DATABASE = "A query engine may read every table of Headwater's own database, and of no other"
     ACTION_TAKES_NO_RESOURCE = "AWS defines no resource for these actions"
-    EMR_OWN_POLICY = "AWS keeps this policy in step with EMR; it acts on what carries EMR's tag only"
-    STATELESS_HOST = "Nothing is kept on this host: it is made anew when its image is, and nobody watches its metrics"
+    EMR_OWN_POLICY = "AWS maintains this policy for EMR; it covers only resources with EMR's tag"
+    STATELESS_HOST = "The host keeps no data: a new image replaces it, and nobody watches its metrics"
     DATA_MAY_GO = "Both settings of this environment say that its data goes with its stack"
-    PROTECTED_ONCE_COMPLETE = "headwater deploy protects a stack once it stands: a protected one that failed would stay"
-    ROTATES_FROM_ANOTHER_STACK = "The stack of the content rotates the secret, once the content stands"
-    ANOTHER_KEY_MAKES_OTHER_MASKS = "Equal texts have equal masks as long as the key stays: it is never rotated"
-    ANOTHER_KEY_FORGETS_NOBODY = "What was forgotten is known by the key of then alone: it is never rotated"
-    RULE_LOOKS_ELSEWHERE = "The rule misses EncryptionConfiguration, where EMR has it; a test checks the template"
-    NITRO_ENCRYPTS = "The network cards of these instance types encrypt what nodes send each other; a test checks them"
-    OWN_KEY = "AWS's own key would cost less, but its policy is not ours to write"
-    FUNCTIONS_LOG = "This state machine does nothing but wait: the functions that it calls log each step"
-    VERSIONS_OF_ONE_FUNCTION = "CDK grants a function's versions with the function"
-    NOBODY_LOGS_IN_BY_IAM = "Each role has a password in a secret, and nobody uses IAM: the way in is closed"
+    PROTECTED_ONCE_COMPLETE = "headwater deploy protects a stack after its creation: a failed one has to be deleted"
+    ROTATES_FROM_ANOTHER_STACK = "The stack database-content rotates the secret after it has created the content"
+    ANOTHER_KEY_MAKES_OTHER_MASKS = "Equal texts have equal masks only with the same key, so it is never rotated"
+    ANOTHER_KEY_FORGETS_NOBODY = "Erased rows are recognized only by the key of their erasure, so it is never rotated"
+    RULE_LOOKS_ELSEWHERE = "The rule does not read EMR's EncryptionConfiguration; a test checks the template"
+    NITRO_ENCRYPTS = "The network cards of these instance types encrypt traffic between nodes; a test checks the types"
+    OWN_KEY = "The stack cannot set the policy of AWS's own key"
+    FUNCTIONS_LOG = "This state machine only waits: the functions that it calls log each step"
+    VERSIONS_OF_ONE_FUNCTION = "CDK's grant of a function covers all its versions"
+    NOBODY_LOGS_IN_BY_IAM = "Each role logs in with a password from a secret, so logging in by IAM stays off"
     NO_SSH = "No port for SSH is open: Session Manager on the bastion is the only way in"
 
 
@@ -44,15 +46,17 @@ def check(app: Construct) -> None:
 
 
 def acknowledge(construct: IConstruct, rule: str, reason: Reason) -> None:
-    """Let a finding on a construct, or on a construct below it, stand. ``rule`` is the rule's name without the pack's,
-    such as ``EC29`` or ``IAM5[Action::ec2messages:*]``."""
+    """Acknowledge a finding on a construct and on the constructs below it.
+
+    ``rule`` is the rule's name without the name of the pack, such as ``EC29`` or ``IAM5[Action::ec2messages:*]``.
+    """
     cdk.Validations.of(construct).acknowledge(
         cdk.Acknowledgment(id=f"{_PACK}::{_PACK}-{rule}", reason=f"{reason.name}: {reason.value}")
     )
 
 
 def acknowledge_wildcard(grantee: iam.IGrantable, arns: Iterable[str], reason: Reason) -> None:
-    """Let a role's policy name each of ``arns`` that contains a ``*``."""
+    """Acknowledge that a role's policy names each ARN in ``arns`` that contains a ``*``."""
     # A role is its own principal, and a construct.
     role: Construct = grantee.grant_principal  # type: ignore[assignment]
     for arn in arns:
@@ -61,8 +65,10 @@ def acknowledge_wildcard(grantee: iam.IGrantable, arns: Iterable[str], reason: R
 
 
 def _as_reported(stack: cdk.Stack, arn: str) -> str:
-    """An ARN as cdk-nag reports it in a policy of ``stack``. A reference stands in angle brackets; a reference to
-    another stack's resource is the name of the export."""
+    """An ARN in cdk-nag's notation for a policy of ``stack``.
+
+    A reference is in angle brackets; a reference to another stack's resource is the name of the export.
+    """
     exports = {}
     for token in cdk.Tokenization.reverse_string(arn).tokens:
         if isinstance(token, cdk.Reference):

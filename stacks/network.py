@@ -1,4 +1,4 @@
-"""Network: the VPC, its ways out, and the bastion."""
+"""The VPC, its ways out, and the bastion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stacks.base import HeadwaterStack, grant
 from stacks.look_up import look_up
 from stacks.nag import Reason, acknowledge
 
-# AmazonEMRServicePolicy_v2 lets EMR act only on what carries this tag with the value "true".
+# AmazonEMRServicePolicy_v2 lets EMR act only on resources that carry this tag with the value "true".
 EMR_TAG = "for-use-with-amazon-emr-managed-policies"
 _ENDPOINTS = {
     "ec2messages": ec2.InterfaceVpcEndpointAwsService.EC2_MESSAGES,
@@ -26,7 +26,7 @@ _ENDPOINTS = {
     "ssmmessages": ec2.InterfaceVpcEndpointAwsService.SSM_MESSAGES,
     "sts": ec2.InterfaceVpcEndpointAwsService.STS,
 }
-# What Session Manager's agent calls: the actions of AmazonSSMManagedInstanceCore that sessions need.
+# The actions that Session Manager's agent calls: those of AmazonSSMManagedInstanceCore that sessions need.
 _SESSION_MANAGER = (
     "ec2messages:AcknowledgeMessage",
     "ec2messages:DeleteMessage",
@@ -42,16 +42,19 @@ _SESSION_MANAGER = (
 )
 # The tiers of subnets that later stacks use.
 _WORK, _DATA = "work", "data"
-# How the public parameters of Amazon Linux 2023 spell the architectures:
+# The names of the architectures in Amazon Linux 2023's public parameters:
 # https://docs.aws.amazon.com/linux/al2023/ug/ec2.html
 _ARCHITECTURES = {ec2.InstanceArchitecture.ARM_64: "arm64", ec2.InstanceArchitecture.X86_64: "x86_64"}
-# Where Amazon Linux 2023 has its root volume.
+# The device of Amazon Linux 2023's root volume.
 _ROOT_DEVICE = "/dev/xvda"
 
 
 class NetworkStack(HeadwaterStack):
-    """Three tiers of subnets: ``public`` holds the NAT only, ``work`` reaches the internet through it, and ``data``
-    reaches nothing outside the VPC."""
+    """A VPC with three tiers of subnets: ``public``, ``work`` and ``data``.
+
+    ``public`` holds the NAT only, ``work`` reaches the internet through it, and ``data`` reaches nothing outside the
+    VPC.
+    """
 
     def __init__(self, scope: Construct, *, environment: Environment) -> None:
         super().__init__(
@@ -72,7 +75,7 @@ class NetworkStack(HeadwaterStack):
                 machine_image=self._image(ec2.InstanceType(settings.nat_instance_type)),
                 associate_public_ip_address=True,
                 user_data=_translates_addresses(),
-                # The default lets the world in; ``_protect`` lets in the VPC.
+                # CDK's default lets in the whole world; ``_protect`` lets in only the VPC.
                 default_allowed_traffic=ec2.NatTrafficDirection.OUTBOUND_ONLY,
             )
         self.vpc = ec2.Vpc(
@@ -100,7 +103,7 @@ class NetworkStack(HeadwaterStack):
             self,
             "FlowLogRole",
             description="Flow logs of the VPC",
-            # The log's ARN cannot be told before it is there: it takes this role.
+            # The log's ARN is unknown before the log exists, and the log takes this role.
             assumed_by=self.service_principal(
                 "vpc-flow-logs.amazonaws.com",
                 self.format_arn(service="ec2", resource="vpc-flow-log", resource_name="*"),
@@ -115,7 +118,7 @@ class NetworkStack(HeadwaterStack):
         endpoints = ec2.SecurityGroup(
             self, "EndpointSecurityGroup", vpc=self.vpc, description="Interface endpoints", allow_all_outbound=False
         )
-        # IAM decides what a caller may do there.
+        # IAM limits what a caller may do through the endpoint.
         endpoints.add_ingress_rule(ec2.Peer.ipv4(settings.cidr), ec2.Port.tcp(443), "from within the VPC")
         zones = environment.availability_zones
         zones = zones[:1] if settings.endpoint_zones == "first" else zones
@@ -129,12 +132,14 @@ class NetworkStack(HeadwaterStack):
             )
         for subnet in self.vpc.select_subnets(subnet_group_name=_WORK).subnets:
             cdk.Tags.of(subnet).add(EMR_TAG, "true")
-        # A peering with an existing database's VPC imports them. If its import alone exported them, the deploy that
-        # ends the peering would take the exports away while that stack imports them, which CloudFormation refuses.
+        # A peering with an existing database's VPC imports these values, so they are exported always. If only its
+        # import exported them, the deploy that ends the peering would remove the exports while that stack still imports
+        # them. CloudFormation refuses that.
         for table in self.work_route_table_ids:
             self.export_value(table)
         self.bastion = self._bastion()
-        # So it is with the bastion's group, which EMR imports for `emr.web_interfaces`, and the database for itself.
+        # The same holds for the bastion's group, which EMR imports for `emr.web_interfaces` and the database for
+        # itself.
         for group in self.bastion.connections.security_groups:
             self.export_value(group.security_group_id)
         cdk.CfnOutput(self, "BastionInstance", value=self.bastion.instance_id)
@@ -166,7 +171,7 @@ class NetworkStack(HeadwaterStack):
         return list(self.vpc.select_subnets(subnet_group_name=_DATA).subnet_ids)
 
     def _protect(self, nat: ec2.NatInstanceProviderV2) -> None:
-        """Close what CDK's NAT instance leaves open: let in the VPC only, encrypt its disk, ask for IMDSv2."""
+        """Close what CDK's NAT instance leaves open: let in only the VPC, encrypt its disk, require IMDSv2."""
         nat.connections.allow_from(
             ec2.Peer.ipv4(self.environment_settings.postgresql.network.cidr),
             ec2.Port.all_traffic(),
@@ -183,10 +188,10 @@ class NetworkStack(HeadwaterStack):
                 acknowledge(instance, rule, Reason.STATELESS_HOST)
 
     def _image(self, instance_type: ec2.InstanceType) -> ec2.IMachineImage:
-        """The image of Amazon Linux 2023 that was the newest when ``image_generation`` was raised last.
+        """The newest image of Amazon Linux 2023 at the time of the last change of ``image_generation``.
 
-        CDK's own images are parameters that CloudFormation resolves at each deploy. Any deploy would replace
-        the hosts once AWS has released a newer image.
+        CDK's own images are parameters that CloudFormation resolves at each deploy. After AWS releases a newer image,
+        any deploy would replace the hosts.
         """
         architecture = _ARCHITECTURES[instance_type.architecture]
         name = f"Image{architecture}"
@@ -207,7 +212,10 @@ class NetworkStack(HeadwaterStack):
         return ec2.MachineImage.generic_linux({self.region: image.get_response_field("Parameter.Value")})
 
     def _bastion(self) -> ec2.Instance:
-        """A host without inbound ports, reached through Session Manager. Each target lets the bastion in itself."""
+        """A host without inbound ports, reached through Session Manager.
+
+        Each target has its own rule for the bastion.
+        """
         group = ec2.SecurityGroup(
             self, "BastionSecurityGroup", vpc=self.vpc, description="Bastion", allow_all_outbound=False
         )
@@ -234,10 +242,10 @@ class NetworkStack(HeadwaterStack):
 
 
 def _translates_addresses() -> ec2.UserData:
-    """Have an instance of Amazon Linux 2023 translate addresses.
+    """Make an instance of Amazon Linux 2023 a NAT.
 
-    CDK's own commands try only once to install the packages. If the package manager is busy just then, or out of memory
-    as on a .nano, the instance runs and lets nobody out. The deployment goes on until something cannot reach AWS.
+    CDK's own commands try only once to install the packages. If the package manager is busy, or out of memory as on a
+    .nano, the instance runs but forwards nothing. The deployment would go on until something cannot reach AWS.
     """
     data = ec2.UserData.for_linux()
     data.add_commands(

@@ -1,4 +1,4 @@
-"""The Lambda functions of ``custom_resources/``, and what stands behind a custom resource of more than one step."""
+"""The Lambda functions of ``custom_resources/``, and the provider of custom resources that take more than one step."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stacks.assets import Assets
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 
-# Longer than custom_resources.lifecycle waits, which says what it waited for; CloudFormation itself waits for an hour.
+# Longer than custom_resources.lifecycle waits, whose error names what it waited for. CloudFormation waits an hour.
 _LONGEST = cdk.Duration.minutes(55)
-# Shorter than Lambda's own limit, which ends the framework's function that calls this one.
+# Shorter than the timeout of the framework's function that calls this one.
 LONGEST_STEP = cdk.Duration.minutes(14)
 
 
@@ -61,7 +61,7 @@ class Functions(Construct):
 
 
 class PolledProvider(Functions):
-    """Functions that CDK's provider framework calls until a request of CloudFormation's is done."""
+    """Functions that CDK's provider framework calls until CloudFormation's request is done."""
 
     def __init__(self, stack: HeadwaterStack, name: str, *, module: str, assets: Assets) -> None:
         super().__init__(stack, name, module=module, assets=assets)
@@ -80,7 +80,7 @@ class PolledProvider(Functions):
             framework_complete_and_timeout_role=framework_roles[1],
             log_group=self._logs,
         )
-        # The framework's roles may call all versions of the two functions, which cdk-nag reports.
+        # The framework's roles may call all versions of the two functions, and cdk-nag reports that.
         for role in framework_roles:
             _acknowledge_versions(role, [on_event, is_complete])
         waiter = self._provider.node.find_child("waiter-state-machine")
@@ -103,8 +103,10 @@ class PolledProvider(Functions):
 
 
 def _trust_own_account(stack: HeadwaterStack, role: Any) -> None:
-    """Let Step Functions take CDK's role of a waiter only for a state machine of this account.
-    https://docs.aws.amazon.com/step-functions/latest/dg/procedure-create-iam-role.html"""
+    """Let Step Functions use the role of CDK's waiter only for a state machine of this account.
+
+    https://docs.aws.amazon.com/step-functions/latest/dg/procedure-create-iam-role.html
+    """
     machines = stack.format_arn(
         service="states", resource="stateMachine", resource_name="*", arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME
     )
@@ -113,6 +115,6 @@ def _trust_own_account(stack: HeadwaterStack, role: Any) -> None:
 
 
 def _acknowledge_versions(role: Any, functions: Sequence[Any]) -> None:
-    """Let stand that CDK's grant of a function covers its versions. CDK hands out its own constructs without a type."""
+    """Acknowledge that CDK's grant of a function covers its versions. CDK returns its own constructs without a type."""
     arns = [f"{function.function_arn}:*" for function in functions]
     acknowledge_wildcard(role, arns, Reason.VERSIONS_OF_ONE_FUNCTION)

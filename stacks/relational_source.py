@@ -1,4 +1,4 @@
-"""The PostgreSQL database that the source connector reads, as the other stacks see it: an Aurora or an existing one."""
+"""The PostgreSQL database that the source connector reads, Aurora or an existing one, as the other stacks see it."""
 
 from __future__ import annotations
 
@@ -30,30 +30,31 @@ class Address:
 
 @dataclass(frozen=True)
 class LogMetrics:
-    """RDS's metrics of the replication slot and of the log that it keeps."""
+    """RDS's metrics of the replication slot and of the WAL that it retains."""
 
     sender: str
-    """What people call the sender of the metrics."""
+    """The name by which alarms call the sender of the metrics."""
     dimensions: Mapping[str, str]
     """The metrics' dimensions in the namespace AWS/RDS."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelationalSource(ABC):
-    """A database, and the resources around it."""
+    """A PostgreSQL database and its resources, as other stacks use them."""
 
     address: Address
     stacks: Sequence[cdk.Stack]
-    """They have to stand before a connector starts."""
+    """Resources that have to exist before a connector starts."""
     slot_properties: Mapping[str, str] | None = None
-    """By these the source connector's custom resource waits for the replication slot; None if it may not query it."""
+    """The properties by which the connector's custom resource waits for the replication slot; None if it may not query
+    it."""
     released_slot: str | None = None
-    """The slot that the source connector drops itself before it is deleted with the environment's data; None if
-    ``publish`` does that."""
+    """The slot that the source connector itself drops before its deletion with the environment's data; None if
+    ``publish`` does."""
     log_metrics: LogMetrics | None = None
-    """None if the server sends none."""
+    """RDS's metrics; None if the server sends none."""
     role_rotation: lambda_.Function | None = None
-    """Gives the connector's role new passwords; None if nothing of ours does."""
+    """The function that sets new passwords of the connector's role; None if Headwater has none."""
 
     @abstractmethod
     def grant_capture(self, role: iam.Role, group: ec2.SecurityGroup) -> None:
@@ -65,5 +66,7 @@ class RelationalSource(ABC):
 
     @abstractmethod
     def publish(self, stack: HeadwaterStack, contracts: Sequence[Contract], assets: Assets) -> Sequence[IDependable]:
-        """Make the publication of the contracts' tables, unless its owner does. Returns the resources of ``stack`` that
-        the source connector needs."""
+        """Make the publication of the contracts' tables, unless the database's owner makes it.
+
+        Returns the resources of ``stack`` that the source connector needs.
+        """

@@ -1,4 +1,4 @@
-"""What starts a step or a run again after it has ended."""
+"""The EventBridge rules that restart a step or a run after it has ended."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from aws_cdk import aws_lambda as lambda_
 
 @dataclass(frozen=True)
 class Restarts:
-    """Rules of EventBridge that call ``function`` to start again what ``resource`` started.
+    """EventBridge rules that call ``function`` to restart the step or run of ``resource``.
 
-    Events say within seconds that it has ended. A schedule covers events that were lost.
+    Events arrive within seconds after the end. A schedule covers events that were lost.
     """
 
     resource: cdk.CustomResource
@@ -24,14 +24,14 @@ class Restarts:
     def on_events(
         self, id_: str, description: str, pattern: events.EventPattern, message: Mapping[str, object] | None = None
     ) -> None:
-        """Call the function on events, with ``message`` or the event itself."""
+        """Call the function on events, with ``message``, or with the event itself if None."""
         rule = events.Rule(
             self.resource.stack, id_, description=description, event_pattern=pattern, targets=self._targets(message)
         )
         self._delete_first(rule)
 
     def every(self, minutes: int, id_: str, description: str, message: Mapping[str, object] | None = None) -> None:
-        """Call the function on a schedule, with ``message`` or the schedule's event."""
+        """Call the function on a schedule, with ``message``, or with the schedule's event if None."""
         schedule = events.Schedule.rate(cdk.Duration.minutes(minutes))
         rule = events.Rule(
             self.resource.stack, id_, description=description, schedule=schedule, targets=self._targets(message)
@@ -43,5 +43,5 @@ class Restarts:
         return [targets.LambdaFunction(self.function, event=event)]
 
     def _delete_first(self, rule: events.Rule) -> None:
-        # On delete the rules go first, or they would start again what has just been stopped.
+        # Delete the rules first. Otherwise they would restart the step or run that has just been stopped.
         rule.node.add_dependency(self.resource)

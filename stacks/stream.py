@@ -1,4 +1,4 @@
-"""Stream: MSK with KRaft, IAM over TLS only. Its topics are the stack ``stream-topics``."""
+"""The MSK cluster: KRaft, IAM over TLS only. Its topics are the stack ``stream-topics``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class StreamStack(HeadwaterStack):
         configuration = msk.CfnConfiguration(
             self,
             "Configuration",
-            # The versions are create-only: another version is another configuration, made before the old one goes.
+            # A configuration's Kafka versions are create-only: with other versions it is replaced, and the new one
+            # comes first.
             name=f"{self.prefix}-{settings.kafka_version.replace('.', '-')}",
             kafka_versions_list=[settings.kafka_version],
             server_properties=properties_text(
@@ -84,7 +85,7 @@ class StreamStack(HeadwaterStack):
             ),
         )
         self.cluster.apply_removal_policy(self.data_removal)
-        # The last part of the cluster's ARN, which the ARNs of its topics and groups repeat.
+        # The last part of the cluster's ARN. The ARNs of its topics and groups repeat it.
         self._cluster_id = self.export_value(
             cdk.Fn.select(2, cdk.Fn.split("/", self.cluster.attr_arn)), name=f"{self.stack_name}-cluster-id"
         )
@@ -103,8 +104,10 @@ class StreamStack(HeadwaterStack):
         self._grant(grantee, ["AlterGroup", "DescribeGroup"], [self._part_arn("group", group)])
 
     def grant_run_connector(self, grantee: iam.IGrantable) -> None:
-        """Let a connector join the cluster and keep its own state: MSK Connect's internal topics and groups, and the
-        offset topic."""
+        """Let a connector join the cluster and keep its own state.
+
+        The state is in MSK Connect's internal topics and groups, and in the offset topic.
+        """
         self._grant(grantee, ["Connect", "DescribeCluster", "WriteDataIdempotently"], [self.cluster.attr_arn])
         topics, groups = self._part_arn("topic", _CONNECT_INTERNAL), self._part_arn("group", _CONNECT_INTERNAL)
         self._grant(grantee, ["CreateTopic", "DescribeTopic", "ReadData", "WriteData"], [topics])
@@ -118,9 +121,9 @@ class StreamStack(HeadwaterStack):
     def _part_arn(self, kind: str, name: str) -> str:
         """The ARN of a topic or group in a policy of a later stack.
 
-        It is the cluster's ARN, with the kind in place of ``cluster`` and the name appended. A reference to the topic
-        itself would be an export per topic. CloudFormation does not let an export go while a stack imports it, so no
-        topic could be removed.
+        The ARN is the cluster's, with the kind in place of ``cluster`` and the name appended. A reference to the topic
+        itself would make one export per topic. CloudFormation keeps an export while a stack imports it, so no topic
+        could be removed.
         """
         return self.format_arn(
             service="kafka", resource=kind, resource_name=f"{self.cluster.cluster_name}/{self._cluster_id}/{name}"

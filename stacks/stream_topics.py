@@ -1,7 +1,7 @@
-"""StreamTopics: every topic of the stream as a resource, and the look-up of the brokers' addresses.
+"""Every Kafka topic as a resource, and the look-up of the brokers' addresses.
 
-They are a stack of their own, because MSK takes half an hour to make a cluster. If AWS refuses a topic, this stack
-rolls back and the cluster stays.
+They have their own stack, because MSK takes half an hour to create a cluster. If AWS refuses a topic, this stack rolls
+back and the cluster stays.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from stacks.look_up import look_up
 from stacks.nag import Reason, acknowledge
 from stacks.stream import StreamStack
 
-# As many as Kafka Connect gives the topic when it creates it itself.
+# The number of partitions with which Kafka Connect itself would create the topic.
 _OFFSET_PARTITIONS = 25
 
 
 class StreamTopicsStack(HeadwaterStack):
-    """The topics that the source connector writes (``topics``: partitions by name), and that of Connect's offsets.
+    """The source connector's topics (``topics``: partitions by name), and the topic of Connect's offsets.
 
     ``bootstrap_servers`` are the brokers' addresses, separated by commas.
     """
@@ -36,7 +36,7 @@ class StreamTopicsStack(HeadwaterStack):
     ) -> None:
         super().__init__(scope, environment=environment, part="stream-topics", description="Headwater: Kafka topics")
         self._cluster_arn = stream.cluster.attr_arn
-        # Topics delete records by age only: a sink loses changes only after a stop that is longer than the retention.
+        # Topics delete records only by age: a sink loses changes only if it stops for longer than the retention.
         hours = environment.postgresql.stream.retention_hours
         config = {**topic_config(), "cleanup.policy": "delete", "retention.ms": str(hours * 3_600_000)}
         for name, partitions in topics.items():
@@ -52,13 +52,13 @@ class StreamTopicsStack(HeadwaterStack):
             topic_name=name,
             partition_count=partitions,
             replication_factor=len(self.availability_zones),
-            # JSON, not lines: docs/decisions/topic-configs.md.
+            # A JSON object instead of lines: docs/decisions/topic-configs.md.
             configs=base64.b64encode(json.dumps(config, sort_keys=True).encode()).decode(),
         )
         topic.apply_removal_policy(self.data_removal)
 
     def _look_up_brokers(self) -> str:
-        """The bootstrap addresses, which AWS::MSK::Cluster does not return."""
+        """The brokers' bootstrap addresses, which AWS::MSK::Cluster does not return."""
         call = custom.AwsSdkCall(
             service="kafka",
             action="getBootstrapBrokers",

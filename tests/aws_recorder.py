@@ -1,4 +1,4 @@
-"""Records what programs ask of AWS in a local run: a proxy in front of the local API that keeps every request."""
+"""Records the requests of programs to AWS in a local run: a proxy in front of the local API keeps every request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from rig.local.aws import AwsApi
 
-# The headers of one hop, which a proxy does not pass on. It passes on the host, which the signature covers.
+# Headers of a single hop, which a proxy does not pass on. It passes on the host, because the signature covers it.
 _OWN = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect"}
 _SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([a-z0-9-]+)/")
 
@@ -28,16 +28,21 @@ class Request:
     service: str
     """The service that the request was signed for."""
     method: str
+    """The HTTP method."""
     path: str
+    """The path, as the client has escaped it."""
     query: str
+    """The query string."""
     headers: dict[str, str]
-    """By their names in lower case."""
+    """The headers, by their names in lower case."""
     body: bytes
+    """The body."""
     status: int
+    """The status of the answer."""
 
 
 class Recorder:
-    """Listens on a free port of 127.0.0.1 while it is entered, and passes requests on to ``target``.
+    """Listens on a free port of 127.0.0.1 within its context, and passes requests on to ``target``.
 
     It keeps the requests in a list of its own, or in ``requests``, which may be another recorder's list.
     """
@@ -50,7 +55,7 @@ class Recorder:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # Else the body of each answer waits 40 ms for the client to acknowledge the headers.
+            # Otherwise, the body of each answer waits 40 ms for the client to acknowledge the headers.
             disable_nagle_algorithm = True
 
             def _pass_on(self) -> None:
@@ -60,6 +65,7 @@ class Recorder:
                 if refusal is not None:
                     self._refuse(refusal)
                     return
+                # Send the request to the target, and record it.
                 passed = {name: value for name, value in headers.items() if name not in _OWN}
                 connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=120)
                 try:
@@ -76,6 +82,7 @@ class Recorder:
                 if not recorder.answers(self.command, self.path):
                     self.close_connection = True
                     return
+                # Pass the answer on.
                 self.send_response_only(answer.status, answer.reason)
                 for name, value in answer.getheaders():
                     if name.lower() not in _OWN:
@@ -132,7 +139,7 @@ class Recorder:
         return None
 
     def answers(self, method: str, path: str) -> bool:
-        """Whether the answer to a request that was passed on reaches its client; else the connection ends."""
+        """Whether the answer to a request reaches its client. If not, the connection ends."""
         return True
 
     def _keep(self, method: str, target: str, headers: dict[str, str], body: bytes, status: int) -> None:
@@ -146,9 +153,10 @@ Before = TypeVar("Before", bound=Recorder)
 
 
 class ApiWithS3Behind(AwsApi, Generic[Before]):
-    """The AWS API with a recorder before S3, which ``make`` makes of S3's URL. The tests' own clients bypass it."""
+    """The AWS API with a recorder before S3, which the tests' own clients bypass. ``make`` makes it from S3's URL."""
 
     s3_recorder: Before
+    """The recorder before S3."""
 
     def __init__(self, folder: Path, make: Callable[[str], Before]) -> None:
         super().__init__(folder)

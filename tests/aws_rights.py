@@ -31,9 +31,9 @@ class Names:
     """The names on AWS, often in braces, of resources that have other names in the local run."""
 
     buckets: Mapping[str, str]
-    """By local name."""
+    """The names of buckets, by local name."""
     resources: Mapping[str, str] = field(default_factory=dict)
-    """Databases, streams, tables and secrets, by local name."""
+    """The names of databases, streams, tables and secrets, by local name."""
     keys: Sequence[tuple[str, str, str]] = ()
     """A bucket, a pattern of object keys, and the ARN for matching keys. In the ARN, ``\\g<0>`` is the match."""
     stream: str | None = None
@@ -45,7 +45,7 @@ class Names:
             match = re.match(pattern, key) if pattern_bucket == bucket else None
             if match is not None:
                 return match.expand(arn)
-        # Two levels tell tables and topics apart; everything below them is one ARN.
+        # Two levels distinguish tables and topics. One ARN stands for everything below them.
         parts = key.split("/")
         return f"arn:aws:s3:::{self.buckets[bucket]}/" + "/".join(parts if len(parts) < 3 else [*parts[:2], "*"])
 
@@ -56,7 +56,7 @@ class Names:
 
 
 def rights(requests: Iterable[Request], names: Names) -> set[Right]:
-    """The rights that requests ask for. Raises UserError on a request that this module does not know."""
+    """The rights that requests need. Raises UserError on a request that this module does not know."""
     return {right for request in requests for right in _rights(request, names)}
 
 
@@ -139,7 +139,7 @@ def _s3_bucket(
     request: Request, names: Names, bucket: str, whole: str, query: Mapping[str, list[str]]
 ) -> Iterator[Right]:
     if request.method == "POST" and "delete" in query:
-        for element in ElementTree.fromstring(request.body).iter():  # noqa: S314  # our own clients wrote it
+        for element in ElementTree.fromstring(request.body).iter():  # noqa: S314  # our own clients wrote this XML
             if element.tag.endswith("Object"):
                 told = {inner.tag.rpartition("}")[2]: inner.text or "" for inner in element}
                 action = "s3:DeleteObjectVersion" if "VersionId" in told else "s3:DeleteObject"
@@ -163,7 +163,7 @@ def _s3_bucket(
 def _unknown(request: Request) -> UserError:
     return UserError(
         f"{request.service}: {request.method} {request.path}?{request.query}: found a request that "
-        "tests/aws_rights.py cannot translate into rights: teach it"
+        "tests/aws_rights.py cannot translate into rights: add it there"
     )
 
 

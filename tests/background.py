@@ -1,4 +1,4 @@
-"""Work that goes on beside a test."""
+"""Work that runs beside a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def going_on(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Do ``work`` in a thread until the block ends, which its event tells. Raises what the work has raised."""
+    """Do ``work`` in a thread until the block ends: then its event is set. Raises the exception of the work."""
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(work, stop)

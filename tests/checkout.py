@@ -1,4 +1,4 @@
-"""A copy of this checkout, whose files a test may change, and in which it runs Headwater's commands."""
+"""A copy of this checkout for a test, which may change its files and run Headwater's commands in it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from rig.local_aws import checkout
 from tests import programs
 
-# The local AWS, which works for a command, is no descendant of this process.
+# The local AWS, which does a command's work, is not a descendant of this process.
 PATIENCE_SECONDS = 900
 USER_ERROR = 2
 QUESTION = b"(y/n)"
 
 
 class Checkout(checkout.Checkout):
-    """A copy of this checkout, in which commands run and are waited for."""
+    """A copy of this checkout that runs commands and waits for them."""
 
     def run(self, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a command with this Python first on the path, as `make` does."""
@@ -47,13 +47,15 @@ class Checkout(checkout.Checkout):
         return " ".join((done.stdout + done.stderr).split())
 
     def confirm(self, *arguments: str, **variables: str) -> tuple[int, str]:
-        """The status and the output of a command of Headwater's on a terminal, at which somebody says yes to each
-        question."""
+        """Run a command of Headwater's on a terminal, and answer yes to each question.
+
+        Returns the exit status and the output.
+        """
         environment = self.environment(variables)
         return programs.run_on_terminal(self.headwater(*arguments), QUESTION, cwd=self.folder, env=environment)
 
 
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:
-    """The output of a command, which must have succeeded."""
+    """The output of a command. Fails if the command has failed."""
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""How the command line understands words. No verb is run."""
+"""Parses command lines without running their verbs."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from headwater.cli import app
 
 
 def understood(*words: str) -> dict[str, Any]:
-    """Return a verb's parameters by their names. Raises TyperException if the verb does not understand the words."""
+    """Return a verb's parameters by their names. Raises TyperException if the verb refuses the words."""
     context: Any = get_command(app).make_context("headwater", list(words))
     while isinstance(context.command, TyperGroup):
         name, verb, rest = context.command.resolve_command(context, [*context._protected_args, *context.args])

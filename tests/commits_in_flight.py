@@ -12,7 +12,7 @@ from rig.local.pipeline import LAKE_BUCKET, Pipeline
 
 COMMIT = "deltacommit"
 COMPACTION = "compaction"
-# What the instant of an action is called once it is complete.
+# The suffix of an action's instant once the action is complete.
 _COMPLETE = {COMMIT: "deltacommit", COMPACTION: "commit"}
 
 
@@ -37,13 +37,13 @@ def _complete(names: list[str], action: str) -> set[str]:
 
 
 def stop_within(pipeline: Pipeline | KeyValuePipeline, table: str, action: str = COMMIT) -> None:
-    """Have the writer stand still while that action of it is in flight, however short that is."""
+    """Suspend the writer during an action of this kind, however short the action is."""
 
     def stands() -> bool:
         if not open_instants(pipeline, table, action):
             return False
         os.killpg(pipeline.writer.pid, signal.SIGSTOP)
-        # What was sent before it stood still is stored first.
+        # The store first keeps the requests that the writer sent before it was suspended.
         time.sleep(0.2)
         if open_instants(pipeline, table, action):
             return True
@@ -54,12 +54,12 @@ def stop_within(pipeline: Pipeline | KeyValuePipeline, table: str, action: str =
 
 
 def kill_within(pipeline: Pipeline | KeyValuePipeline, table: str, action: str = COMMIT) -> set[str]:
-    """Kill the writer while that action of it is in flight, start another one, and return the instants."""
+    """Kill the writer during an action of this kind, start another writer, and return the open instants."""
     while True:
         stop_within(pipeline, table, action)
         pipeline.writer.kill()
         instants = open_instants(pipeline, table, action)
         pipeline.start_writer()
-        # On a busy machine, what it had sent before it stood still may be stored only now, and completes the action.
+        # On a busy machine, the store may keep the writer's last requests only now, and so complete the action.
         if instants:
             return instants

@@ -1,6 +1,6 @@
-"""Parts that several kinds of tests start: each once a session, stopped at its end.
+"""Fixtures that several kinds of tests share. Each starts its part once a session, and stops it at the end.
 
-A fixture imports its part itself. Every process of pytest reads this file, and most start no part.
+A fixture imports its part itself, because every process of pytest reads this file, and most processes start no part.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.heavy_starts", "tests.suites"]
 
-# Importing aws_cdk starts the first `node` on the PATH: the one of the virtual environment, whatever the machine has.
-# An old one takes minutes for what that one does in seconds.
+# Importing aws_cdk starts the first `node` on the PATH: here always the virtual environment's. An old node of the
+# machine would take minutes in place of seconds.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
-# libpq's variables, such as PGSSLMODE, are meant for another server than those of the tests.
+# libpq's variables, such as PGSSLMODE, are meant for other servers than the tests' own.
 for variable in [name for name in os.environ if name.startswith("PG")]:
     del os.environ[variable]
 

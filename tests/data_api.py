@@ -24,7 +24,7 @@ def data_api(
 
     ``connect`` opens an autocommit connection as the owner of the cluster's secret. ``role_secrets`` open connections
     for other secrets, by their ARNs. ``before`` is called with each statement, and may raise in place of the service.
-    It also gets the statements that are a call's parameter.
+    If a statement is the parameter of a call, ``before`` gets that statement too.
     """
     logins = {OWNER_SECRET: connect, **(role_secrets or {})}
     return Modelled("rds-data", _Client(logins, before or (lambda sql: None)))

@@ -1,4 +1,4 @@
-"""An environment that a checkout has deployed to the local AWS, with what its operators and users ask and do."""
+"""An environment that a checkout has deployed to the local AWS, with the actions of its operators and users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rig.local_aws.daemon import Running
 from tests.checkout import Checkout
 
 ORDERS_DATABASE = "northwind"
-# What the alarms of metric math are about, which the emulator does not tell.
+# The metrics behind alarms with metric math, which the emulator does not report.
 OF_MATH = {
     ("AWS/DynamoDB", "AgeOfOldestUnreplicatedRecord"),
     ("AWS/DynamoDB", "FailedToReplicateRecordCount"),
@@ -35,14 +35,14 @@ class Deployment:
         running = Running.find(checkout.account)
         assert running is not None
         self.pid, self.variables, self.client = running.pid, running.environment, running.client
-        # What was refused while a test had taken a right.
+        # The calls that were refused while a test had removed a right.
         self.expected: list[str] = []
 
     def login(self, role: str) -> dict[str, Any]:
         return logins.login(self.client, role)
 
     def connect(self, database: str = ORDERS_DATABASE) -> psycopg.Connection:
-        """Connect as the owner, who trusts the authority alone that the template names."""
+        """Connect as the owner. The connection trusts only the authority that the template names."""
         return logins.connect(self.client, self.checkout.account, "owner", database)
 
     def lake(self) -> str:
@@ -65,12 +65,12 @@ class Deployment:
         return {"equal": done.returncode == 0, **json.loads(done.stdout)}
 
     def wait_until(self, what: str, condition: Callable[[], bool], patience: float = 300, poll: float = 2) -> None:
-        """Wait for what the local AWS does. Its rules, alarms and waiters look every minute, or every five."""
+        """Wait for an action of the local AWS. Its rules, alarms and waiters poll every minute, or every five."""
         work = partial(cpu_seconds, self.pid)
         wait_until(what, condition, self.progress, poll=poll, patience=patience, work=work)
 
     def progress(self) -> dict[str, Any]:
-        """The states that change while the local AWS does something."""
+        """The states that change while the local AWS works."""
         written = self.checkout.account.glob("emr/*/steps/*/stdout")
         return {"alarms": self.alarms(), "commits": sum(occurrences(out, b'"event": "commit"') for out in written)}
 
@@ -91,12 +91,12 @@ class Deployment:
         }
 
     def programs(self) -> set[tuple[int, str]]:
-        """The programs of broker, database, workers and writers, each with its number."""
+        """The programs of broker, database, workers and writers, each with its process id."""
         programs = psutil.Process(self.pid).children(recursive=True)
         return {(each.pid, each.name()) for each in programs if each.name() in ("java", "postgres") and _lasts(each)}
 
     def brokers(self) -> set[int]:
-        """The numbers of the brokers' programs."""
+        """The process ids of the brokers."""
         programs = psutil.Process(self.pid).children(recursive=True)
         return {each.pid for each in programs if each.name() == "java" and "kafka.Kafka" in _told(each)}
 
@@ -106,13 +106,13 @@ class Deployment:
         return {(metric["Namespace"], metric["MetricName"]) for page in pages for metric in page["Metrics"]}
 
     def watched(self) -> set[tuple[str, str]]:
-        """Namespace and name of the metrics that alarms are about."""
+        """Namespace and name of the metrics that alarms watch."""
         pages = self.client("cloudwatch").get_paginator("describe_alarms").paginate()
         of_one = [alarm for page in pages for alarm in page["MetricAlarms"] if alarm.get("MetricName")]
         return {(alarm["Namespace"], alarm["MetricName"]) for alarm in of_one} | OF_MATH
 
     def refused(self) -> list[str]:
-        """The calls that roles were refused, from the emulator's log."""
+        """The calls that the emulator refused to roles, from its log."""
         log = (self.checkout.account / "emulator" / "emulator.log").read_text()
         return [line for line in log.splitlines() if "Refused: " in line]
 
@@ -182,7 +182,7 @@ class Deployment:
         return folder
 
     def commits(self) -> list[dict[str, Any]]:
-        """The commits of the step that runs, as it tells them."""
+        """The commits of the running step, from its log."""
         (step, *_) = self.running()["steps"]
         (out,) = (self.checkout.account / "emr").glob(f"*/steps/{step[1]}/stdout")
         events = [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
@@ -196,7 +196,7 @@ class Deployment:
 
 
 def _lasts(program: psutil.Process) -> bool:
-    """Whether it is no server process of PostgreSQL's, which come and go with what they serve."""
+    """Whether a program stays. Server processes of PostgreSQL come and go with their sessions."""
     parent = program.parent()
     return program.name() != "postgres" or parent is None or parent.name() != "postgres"
 

@@ -1,4 +1,4 @@
-"""Faults that are put into an environment that runs, one at a time, with what tells of each and what mends it."""
+"""Faults for a running environment, one at a time, with the signs of each fault and its repair."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.deployment import Deployment
 ACCOUNTS = "headwater-local-accounts"
 JOB = "headwater-local-key-value"
 ROTATED = "headwater/local/cdc"
-# Thresholds that a fault passes in a minute.
+# Thresholds that a fault exceeds within a minute.
 THRESHOLDS = {
     "consumer_lag_records": 100,
     "freshness_seconds": 45,
@@ -30,8 +30,8 @@ THRESHOLDS = {
     "slot_lag_mib": 16,
     "wal_mib": 64,
 }
-# Longer than the thresholds on ages, and with the time to catch up less than the seven fifths of a minute in which an
-# alarm wants five values in seven minutes.
+# Programs stand still for longer than the thresholds on ages. Both times together stay below seven fifths of a minute,
+# because an alarm needs five bad values within seven minutes.
 STARVED_SECONDS, FED_SECONDS = 52, 8
 
 Do = Callable[[Deployment], None]
@@ -39,9 +39,10 @@ Do = Callable[[Deployment], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault to bring about, and what `headwater status` must report of it."""
+    """A fault to bring about, and the report of it that `headwater status` must give."""
 
     bring: Do
+    """Brings the fault about."""
     part: str
     """The part that status names."""
     page: str
@@ -49,12 +50,13 @@ class Fault:
     word: str
     """A word of the problem that status shows."""
     mend: Do
+    """Mends the fault."""
     log: tuple[str, str] | None = None
     """A part's log that holds the cause, and a text in it."""
     alarms: Mapping[str, str] = field(default_factory=dict)
     """The alarms that ring for it, each with the page that its text names."""
     meanwhile: Do = lambda deployment: None
-    """Repeated until status and alarms show the fault."""
+    """Called again and again until status and alarms show the fault."""
 
 
 def sql(deployment: Deployment, *statements: str) -> None:
@@ -78,7 +80,7 @@ def deploy(deployment: Deployment) -> None:
 
 
 def write_log(deployment: Deployment, mib: int) -> None:
-    """Write that much into PostgreSQL's log."""
+    """Write this many MiB into PostgreSQL's log."""
     with deployment.connect() as owner:
         for _ in range(mib):
             owner.execute("SELECT pg_logical_emit_message(false, 'faults', repeat('x', 1048576))")
@@ -103,19 +105,19 @@ def lose_a_row(deployment: Deployment) -> None:
 def read_again_what_differs(deployment: Deployment) -> None:
     compare(deployment, "--repair")
     deployment.await_equality()
-    # Of a minute's figures the greatest counts.
+    # The greatest value of a minute counts.
     time.sleep(60)
     compare(deployment)
 
 
 def want_a_comparison(deployment: Deployment) -> None:
-    """From now on somebody has to compare, and nobody does."""
+    """Require a comparison from now on, and run none."""
     deployment.checkout.set_field("monitoring.comparison_minutes", "5")
     deploy(deployment)
 
 
 def begin_to_compare(deployment: Deployment) -> None:
-    """Compare, as the page says, until the alarm has seen the difference."""
+    """Run the comparison as the runbook says, until the alarm has seen the difference."""
     command = deployment.checkout.headwater("verify", "--env", "local", "--watch")
     comparing = subprocess.Popen(command, cwd=deployment.checkout.folder, env=deployment.checkout.environment())
 
@@ -127,7 +129,7 @@ def begin_to_compare(deployment: Deployment) -> None:
     finally:
         comparing.terminate()
         comparing.wait()
-        # Else it would be missed.
+        # Otherwise the comparison would be reported as missing.
         compare(deployment)
         deployment.checkout.set_field("monitoring.comparison_minutes", "null")
         deploy(deployment)
@@ -137,7 +139,7 @@ def programs(deployment: Deployment, *words: str) -> list[psutil.Process]:
     """The programs with these words in their command line or working directory, and their children."""
     found: list[psutil.Process] = []
     for each in psutil.Process(deployment.pid).children(recursive=True):
-        # One may have ended by now.
+        # A program may have ended by now.
         with suppress(psutil.Error):
             told = f"{each.cwd()} {' '.join(each.cmdline())}"
             if all(word in told for word in words):
@@ -163,7 +165,7 @@ def thaw(*words: str) -> Do:
     return go_on
 
 
-# --- What breaks, and what mends it ---------------------------------------------------------------------------------
+# --- Faults and their repairs ---------------------------------------------------------------------------------
 
 
 def change_password(deployment: Deployment) -> None:
@@ -224,12 +226,12 @@ def publish(deployment: Deployment) -> None:
 
 
 def rename_a_table(deployment: Deployment) -> None:
-    """The owner may create no event trigger here, so nothing refuses it."""
+    """Rename a table. The owner may create no event trigger here, so nothing refuses the rename."""
     sql(deployment, "ALTER TABLE northwind.products RENAME TO wares")
 
 
 def give_its_name_back(deployment: Deployment) -> None:
-    """Give it back by the steps of the page."""
+    """Rename the table back by the steps of the runbook."""
     sql(deployment, "ALTER TABLE northwind.wares RENAME TO products")
     read_again(deployment)
 
@@ -243,7 +245,7 @@ def refuse_connections(deployment: Deployment) -> None:
 def take_connections(deployment: Deployment) -> None:
     with deployment.connect("postgres") as elsewhere:
         elsewhere.execute("ALTER DATABASE northwind ALLOW_CONNECTIONS true")
-    # What the page says where it does not go on by itself.
+    # The runbook's step for a connector that does not go on by itself.
     restart_connector(deployment, "postgres")
 
 
@@ -264,7 +266,7 @@ def start_the_run(deployment: Deployment) -> None:
 
 
 def call_schedule(deployment: Deployment, function: str, event: dict[str, Any]) -> None:
-    """Call the schedule, as EventBridge does every few minutes."""
+    """Call the scheduled function, as EventBridge does every few minutes."""
     functions = deployment.client("lambda").list_functions()["Functions"]
     (name,) = [each["FunctionName"] for each in functions if function in each["FunctionName"]]
     deployment.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event).encode())
@@ -293,7 +295,7 @@ def lose_what_landed(deployment: Deployment) -> None:
     found = s3.get_object(Bucket=bucket, Key=key)
     LOST.append((bucket, key, found["Body"].read(), found["Metadata"]))
     s3.delete_object(Bucket=bucket, Key=key)
-    # Another change, so that there is something behind the gap.
+    # Another change, so that there is an object after the gap.
     sql(deployment, "UPDATE northwind.products SET unit_price = unit_price + 1")
     deployment.wait_until("the next change to land", lambda: bool(landed()))
     thaw(*words)(deployment)
@@ -326,7 +328,7 @@ def stream_nonsense(deployment: Deployment) -> None:
 
 
 def drop_nonsense(deployment: Deployment) -> None:
-    """By the step of the page."""
+    """Drop the records by the step of the runbook."""
     drop = ("quarantine", "drop", "accounts", "--env", "local", "--yes")
     succeeded(deployment.checkout.run_headwater(*drop, **deployment.variables))
 
@@ -409,7 +411,7 @@ def keep_much_log(deployment: Deployment) -> None:
 
 def deny_the_sink(deployment: Deployment) -> None:
     deny(deployment, SINK_ROLE, "s3:PutObject")
-    # In all partitions, of both tasks.
+    # Records in all partitions, so that both tasks get some.
     sql(deployment, *CHANGES)
 
 
@@ -434,7 +436,7 @@ def set_attribute(deployment: Deployment, name: str, value: Mapping[str, Any]) -
 
 
 def starve(*words: str) -> Do:
-    """Give programs some seconds of each minute, and something to do in them."""
+    """Let programs run only for some seconds of each minute, and give them work in these."""
 
     def starve_once(deployment: Deployment) -> None:
         freeze(*words)(deployment)
@@ -447,19 +449,19 @@ def starve(*words: str) -> Do:
 
 
 def delay_replication(deployment: Deployment) -> None:
-    """Have DynamoDB write nothing into its stream for a while, and change an item."""
+    """Let DynamoDB write nothing into its stream for a while, and change an item."""
     freeze(*RELAY)(deployment)
     change_an_account(deployment)
 
 
 def write_what_kinesis_does_not_take(deployment: Deployment) -> None:
-    """Change an item of nearly 400 KB: the record has the item before and after."""
+    """Change an item of nearly 400 KB: the record with the item before and after is too large for Kinesis."""
     for byte in (b"a", b"b"):
         set_attribute(deployment, "avatar", {"B": byte * 400_000})
 
 
 def read_accounts_again(deployment: Deployment) -> None:
-    """Read the table again by the step of the page. The items stand among the changes of a minute ago."""
+    """Read the table again by the step of the runbook. Its items have the order of a minute ago among the changes."""
     time.sleep(61)
     succeeded(deployment.checkout.run_headwater("resync", "accounts", "--env", "local", **deployment.variables))
     deployment.await_equality()
@@ -472,7 +474,7 @@ def deny_the_rotation(deployment: Deployment) -> None:
 
 
 def allow_the_rotation(deployment: Deployment) -> None:
-    """Allow it by the steps of the page for a rotation that is not complete."""
+    """Allow the rotation by the runbook's steps for a rotation that is not complete."""
     allow(deployment, ROTATION_ROLE)
     secrets = deployment.client("secretsmanager")
     stages = secrets.describe_secret(SecretId=ROTATED)["VersionIdsToStages"]
@@ -491,10 +493,10 @@ SINK = ("ConnectDistributed", "headwater-local-landing")
 RELAY = ("rig.local.relay", ACCOUNTS)
 SINK_ROLE, ROTATION_ROLE = "connect-Sink", "RoleRotation"
 STEP_PROGRAM, JOB_PROGRAM = ("SparkSubmit", "--landing"), ("SparkSubmit", "--stream-arn")
-# Seen where there is something to do alone.
+# This fault shows only while there are changes to read.
 CHANGES_FIRST = {"sink-hangs", "writer-hangs"}
 CHANGES = ("UPDATE northwind.customers SET city = city", "UPDATE northwind.orders SET freight = freight + 1")
-# Those whose alarms ring on for a quarter of an hour are first.
+# Faults whose alarms ring on for a quarter of an hour come first.
 FAULTS = {
     "step": Fault(kill_the_step, "EMR step", "ended", "is FAILED", add_the_step, alarms={"step-failed": "ended"}),
     "run": Fault(
@@ -560,7 +562,9 @@ FAULTS = {
         drop_that_slot,
         alarms={"slot-lag": "slot-lag", "wal": "slot-lag"},
     ),
-    "transaction": Fault(leave_a_transaction_open, "PostgreSQL", "slot-lag", "is kept from", end_that_transaction),
+    "transaction": Fault(
+        leave_a_transaction_open, "PostgreSQL", "slot-lag", "although the connector has read it", end_that_transaction
+    ),
     "publication": Fault(
         unpublish, "PostgreSQL", "connector", "northwind.products", publish, alarms={"gone-table": "gone-table"}
     ),

@@ -1,7 +1,7 @@
-"""Checkouts of former releases, as their users had them: environments, contracts, SQL, and what reviewers read.
+"""Checkouts of former releases, as their users had them: environments, contracts, SQL, and reviewed files.
 
-``tests/releases/`` has an archive of each, as ``git archive`` writes it of its commit: 19c9279c for 0.1.0 and f9d066ce
-for 0.2.0. Of the baselines it has dev's alone.
+``tests/releases/`` has an archive of each release, written by ``git archive``: of commit 19c9279c for 0.1.0, and of
+f9d066ce for 0.2.0. The archives have only dev's baselines.
 """
 
 import tarfile
@@ -13,9 +13,9 @@ ACCOUNT = '"444455556666"'
 
 
 def former_checkout(release: str, folder: Path) -> Path:
-    """Unpack the files of a release's checkout into a folder, and return it.
+    """Unpack the files of a release's checkout into a folder, and return the folder.
 
-    The environments of 0.1.0 that keep their data get an account, which it did not want.
+    Environments of 0.1.0 that keep their data get an account, which 0.1.0 did not require.
     """
     with tarfile.open(ARCHIVES / f"{release}.tar.gz") as archive:
         archive.extractall(folder, filter="data")

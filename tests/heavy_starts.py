@@ -1,5 +1,8 @@
-"""Counts what takes long to start, over all processes of a run, and prints it at the end. With
-``--most-starts SUITE`` the run fails if it started more than ``tests/most_starts.toml`` allows for that suite."""
+"""Counts the starts of heavy programs in all processes of a run, and prints the counts at the end.
+
+With ``--most-starts SUITE`` the run fails if it starts more programs than ``tests/most_starts.toml`` allows for that
+suite.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,17 @@ KINDS = {
     "DynamoDB Local": "DynamoDB Local",
     "the object store (SeaweedFS)": "object store",
 }
-"""What each heavy process counts as, by its name. A local AWS is a process of another kind, and counted beside."""
+"""The kind of program under which each heavy process counts, by the process's name. A local AWS that runs as a process
+counts separately."""
 _MOST = Path(__file__).with_name("most_starts.toml")
 _STARTED: pytest.StashKey[Counter[str]] = pytest.StashKey()
 
 
 class _Counted(MetaPathFinder):
-    """Counts what the modules below start, from their import on. Most processes that pytest starts need none of them,
-    and importing all takes each a second."""
+    """Counts the starts by the modules below, from the import of these modules on.
+
+    Most processes of pytest need none of the modules, and importing all of them would take each process a second.
+    """
 
     def __init__(self, started: Counter[str]) -> None:
         self._started = started
@@ -56,7 +62,10 @@ class _Counted(MetaPathFinder):
         self._patch.undo()
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Find one of the modules, as the other finders do, and have it counted once it has run. None for others."""
+        """Find one of the modules as the other finders do; None for other modules.
+
+        Once the module has run, its starts are counted.
+        """
         del path, target
         count = self._awaited.pop(fullname, None)
         spec = find_spec(fullname) if count else None
@@ -114,7 +123,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker reports what it started; the run fails if that is too much in all."""
+    """Report a worker's starts. In the main process, fail the run if there were too many starts."""
     config = session.config
     started: Counter[str] = config.stash[_STARTED]
     if hasattr(config, "workeroutput"):
@@ -125,7 +134,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Add what a worker of pytest-xdist has started."""
+    """Add the starts of a worker of pytest-xdist."""
     del error
     told: dict[str, int] = getattr(node, "workeroutput", {}).get("heavy_starts", {})
     started: Counter[str] = node.config.stash[_STARTED]
@@ -133,7 +142,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print the counts, and each that is too large."""
+    """Print the counts, and a line for each that is too large."""
     started = config.stash[_STARTED]
     if started:
         terminalreporter.section("heavy starts")

@@ -1,4 +1,4 @@
-"""Asks a table's change history in Athena's words, by way of DuckDB."""
+"""Queries a table's change history in Athena's SQL, by way of DuckDB."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATABASE = "lake"
 
 
 class Analyst:
-    """Asks the history of a contract's table; ``stored`` are the rows that the history's table has."""
+    """Queries the history of a contract's table. ``stored`` are the rows of the history's table."""
 
     def __init__(self, contract: Contract, stored: pa.Table) -> None:
         history = change_history(contract)
@@ -32,7 +32,7 @@ class Analyst:
         self.connection.register("stored", stored)
         self.connection.execute(f"INSERT INTO {DATABASE}.{history.table} SELECT {names} FROM stored")
         versions, span = history_views(contract, DATABASE)
-        # A table, since it is asked a thousand times.
+        # A table in place of the view, because tests query it a thousand times.
         self.connection.execute(f"CREATE TABLE {DATABASE}.{versions.name} AS {_in_duckdb(versions.sql)}")
         self.connection.execute(f"CREATE VIEW {DATABASE}.{span.name} AS {_in_duckdb(span.sql)}")
         statements = history_statements(contract, DATABASE)
@@ -41,16 +41,18 @@ class Analyst:
         self.rows = stored.num_rows
 
     def asks(self, statement: str, *instants: dt.datetime) -> list[dict[str, Any]]:
-        """The rows that a prepared statement gives."""
+        """The rows that a prepared statement returns."""
         return _rows(self.connection.execute(self._statements[statement], [_naive(instant) for instant in instants]))
 
     def as_of(self, instant: dt.datetime) -> list[dict[str, Any]]:
-        """The table at an instant, which has no key twice, by the prepared statement."""
+        """The table at an instant, by the prepared statement. Fails if a key occurs twice."""
         return self._checked(self.asks(f"{self._contract.table}_as_of", instant))
 
     def as_of_each(self, instants: Sequence[dt.datetime]) -> list[list[dict[str, Any]]]:
-        """The table at each of these instants, by the statement's own SQL. One query asks for all, since each query
-        takes milliseconds."""
+        """The table at each of these instants, by the statement's own SQL.
+
+        One query covers all instants, because each query takes milliseconds.
+        """
         asked_for = [{"_nth": nth, "instant": _naive(instant)} for nth, instant in enumerate(instants)]
         self.connection.register("asked_for_all", pa.Table.from_pylist(asked_for))
         as_of = _in_duckdb(as_of_sql(self._contract, DATABASE, "asked_for_all.instant"))
@@ -65,7 +67,7 @@ class Analyst:
         return rows
 
     def span(self) -> tuple[dt.datetime, dt.datetime]:
-        """From when on and up to when all is known."""
+        """The first and the last instant for which the history is complete."""
         view = f"{DATABASE}.{self._contract.table}_history"
         (row,) = self.connection.execute(f"SELECT begins, complete_until FROM {view}").fetchall()
         return row[0].replace(tzinfo=dt.UTC), row[1].replace(tzinfo=dt.UTC)

@@ -1,4 +1,4 @@
-"""What tests ask of a broker that the pipeline does not: to lose records, and who of a group has which partitions."""
+"""Requests of tests to a broker that the pipeline does not make: losing records, and reading a group's assignments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def delete_before(broker: Broker, topic: str, partition: int, offset: int) -> No
 
 
 def assignments(broker: Broker, group: str) -> list[set[tuple[str, int]]]:
-    """Return the partitions that each member of a consumer group has, as topic and number."""
+    """Return the partitions of each member of a consumer group, as topic and number."""
     with KafkaAdminClient(**broker.access.for_python()) as admin:
         members = admin.describe_groups([group])[group]["members"]
     return [

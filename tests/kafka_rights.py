@@ -1,4 +1,4 @@
-"""Translates what Kafka's clients ask of a broker, as its authorizer logs it, into MSK's IAM actions."""
+"""Translates the operations of Kafka's clients, as the broker's authorizer logs them, into MSK's IAM actions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rig.local.kafka import USER
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    # The authorizer allows everything. It is here to log each operation.
+    # The authorizer allows everything. It only logs each operation.
     "super.users": f"User:{USER}",
 }
 """Broker properties that turn the authorizer on."""
@@ -62,8 +62,11 @@ def asked(log: Iterable[str]) -> set[Operation]:
 
 
 def rights(operations: Iterable[Operation], names: Mapping[str, str]) -> Iterator[Right]:
-    """The rights that the operations need on MSK. ``names`` has the names on MSK of topics and groups that differ.
-    Raises KeyError for an operation whose action is not known."""
+    """The rights that the operations need on MSK.
+
+    ``names`` has the names on MSK of topics and groups that have other names here. Raises KeyError for an operation
+    whose action is not known.
+    """
     for kind, name, verb in operations:
         if (kind, verb) in _OWN:
             continue

@@ -1,4 +1,4 @@
-"""A Kinesis stream that is read through its API, with what AWS does and local stand-ins do not.
+"""A Kinesis stream that tests read through its API, with behaviour of AWS that local stand-ins lack.
 
 Iterators expire, shards are listed in pages, and an answer may have fewer records than the request wants.
 """
@@ -16,15 +16,15 @@ _MOST_BYTES_PER_CALL = 10 * 1024 * 1024
 
 
 class ExpiredIterator(Exception):
-    """An iterator is good for five minutes."""
+    """The iterator has expired. It is valid for five minutes."""
 
 
 class InvalidArgument(Exception):
-    """A sequence number belongs to the stream that gave it."""
+    """The sequence number does not come from this stream."""
 
 
 class Shard:
-    """A shard's records by sequence number, and what it came from. ``closed`` when it was split or merged."""
+    """A shard: its records by sequence number, and its parents. It is ``closed`` once it was split or merged."""
 
     def __init__(self, *parents: str) -> None:
         self.parents = dict(zip(("ParentShardId", "AdjacentParentShardId"), parents, strict=False))
@@ -33,8 +33,10 @@ class Shard:
 
 
 class Kinesis:
-    """A stream with the part of Kinesis' API that reads it. ``per_call`` is the most records that a call gives, which
-    may be fewer than it asks for."""
+    """A stream with the part of Kinesis' API that reads it.
+
+    A call returns at most ``per_call`` records, even if it asks for more.
+    """
 
     class exceptions:  # noqa: N801 - boto3's name
         ExpiredIteratorException = ExpiredIterator
@@ -45,7 +47,7 @@ class Kinesis:
     def __init__(self, per_call: int = 10_000) -> None:
         self.shards: dict[str, Shard] = {}
         self.now = 0.0
-        """When the records that are put arrive, in epoch seconds."""
+        """The arrival time of records that are put, in epoch seconds."""
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self._per_call = per_call
         self._stale = 0
@@ -55,7 +57,7 @@ class Kinesis:
         self._arrived: dict[int, dt.datetime] = {}
 
     def open(self, name: str, *parents: str) -> None:
-        """Add a shard; its parents are closed by that."""
+        """Add a shard, and close its parents."""
         self.shards[name] = Shard(*parents)
         for parent in parents:
             if parent in self.shards:
@@ -68,11 +70,11 @@ class Kinesis:
             self.shards[shard].records.append((self._sequence, text.encode()))
 
     def list_stale(self, answers: int) -> None:
-        """Let so many listings leave out the newest shard, as during a reshard."""
+        """Let this many listings leave out the newest shard, as during a reshard."""
         self._stale = answers
 
     def leave_gaps(self, answers: int) -> None:
-        """Let so many answers have no record although some wait."""
+        """Let this many answers have no record although some wait."""
         self._gaps = answers
 
     def expire_iterators(self) -> None:
@@ -135,7 +137,7 @@ class Kinesis:
             ],
             "MillisBehindLatest": 1_000 * (len(shard.records) - end),
         }
-        # What is at the end of a closed shard has no iterator to follow; some answers of AWS have it as null.
+        # At the end of a closed shard there is no next iterator. Some answers of AWS give it as null.
         answer["NextShardIterator"] = None if shard.closed and end == len(shard.records) else self._iterator(name, end)
         return answer
 

@@ -1,4 +1,4 @@
-"""The form of stored objects, and the form that reviewers have agreed to for the lake's format."""
+"""The form of stored objects, and the form that reviewers have agreed on for the lake's format."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import yaml
 from headwater.environment.model import LAKE_FORMAT
 from headwater.paths import ROOT
 
-GATE = "Gate what is new behind lake.format: docs/decisions/lake-format.md says how"
+GATE = "Put the new form behind lake.format: docs/decisions/lake-format.md says how"
 _REVIEWED = ROOT / "reviewed" / "lake_format.yaml"
-# What Hudi itself writes beside a commit: rows and markers.
+# Files that Hudi itself writes beside a commit: rows and markers.
 _OF_HUDI = re.compile(r"/lake/accounts/(?!\.hoodie/[^/]*commit$|\.hoodie/hoodie\.properties$)")
 _ID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b([0-9a-f]{8}|[0-9a-f]{12,16}|[0-9a-f]{26,})\b")
 _NUMBER = re.compile(r"\b\d+\b")
@@ -46,12 +46,12 @@ def form(value: Any) -> Any:
 
 
 def general(name: str) -> str:
-    """A name without what differs each time: numbers are N, and ids ID."""
+    """A name without the parts that differ each time: numbers are N, and ids ID."""
     return _NUMBER.sub("N", _ID.sub(lambda found: "N" if len(found[0]) == 14 else "ID", name))
 
 
 def merged(left: Any, right: Any) -> Any:
-    """Two forms together: a field that only some objects have is in it, too."""
+    """Merge two forms. A field that only some objects have is in the result too."""
     if isinstance(left, dict) and isinstance(right, dict):
         return {key: merged(left.get(key, right.get(key)), right.get(key, left.get(key))) for key in {**left, **right}}
     if left == right or right == _NOTHING:
@@ -95,7 +95,7 @@ def _stored(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _of_timeline(kind: str, body: bytes) -> Iterator[tuple[str, Any]]:
-    """What Headwater decides of a commit, or of the table's properties."""
+    """The parts of a commit, or of the table's properties, that Headwater decides."""
     if kind == "properties":
         lines = [line.split("=", 1) for line in body.decode().splitlines() if not line.startswith("#")]
         yield "hoodie.properties", {name: value for name, value in lines if name != "hoodie.table.checksum"}

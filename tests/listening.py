@@ -1,4 +1,4 @@
-"""Which addresses the programs of a run listen on."""
+"""The addresses on which the programs of a run listen."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -11,9 +11,13 @@ class Listening(NamedTuple):
     """A TCP socket on which a program listens."""
 
     process: psutil.Process
+    """The program."""
     command: str
+    """The program's command line."""
     host: str
+    """The address on which it listens."""
     port: int
+    """The port."""
 
 
 def listening(pid: int | None = None) -> Iterator[Listening]:
@@ -31,8 +35,10 @@ def listening(pid: int | None = None) -> Iterator[Listening]:
 
 
 def listening_programs(pid: int | None = None) -> tuple[list[str], list[str]]:
-    """The command lines of the descendants of a process, by default of this one, that listen on a socket. Also returns
-    the addresses that other machines can reach, with their programs; for these the process itself counts too."""
+    """The command lines of a process's descendants that listen on a socket. The process is this one by default.
+
+    Also returns the addresses that other machines can reach, with their programs. These include the process itself.
+    """
     this = psutil.Process(pid)
     found = list(listening(pid))
     programs = [each.command for each in found if each.process != this]

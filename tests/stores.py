@@ -1,6 +1,6 @@
-"""A search of all that stores hold: S3 with its older versions, and files on this machine, such as Kafka's segments.
+"""Searches all stores: S3 with its older versions, and files on this machine, such as Kafka's segments.
 
-It unpacks and decodes what it finds, by readers that share no code with Headwater. It reports what it cannot read.
+It unpacks and decodes the files by readers that share no code with Headwater. It reports files that it cannot read.
 """
 
 from __future__ import annotations
@@ -20,15 +20,22 @@ from kafka.record.memory_records import MemoryRecords
 
 
 class Trace(NamedTuple):
-    """An object in one of its versions, or a file, and which of the markers it tells."""
+    """A version of an object, or a file, in which markers were found."""
 
     key: str
+    """The object's key, or the file's path."""
     version: str
+    """The version's id."""
     is_current: bool
+    """Whether readers get this version."""
     told: frozenset[str]
+    """The markers in the content or in the key."""
 
     def store(self, prefix: str = "") -> str:
-        """Its store: the folder, below the lake the table's, behind a ``prefix`` of its key, with the kind of file."""
+        """The trace's store: its folder after a ``prefix`` of its key, and the kind of file.
+
+        The folder of a trace in the lake is its table's folder.
+        """
         first, _, others = self.key.removeprefix(prefix).partition("/")
         name = self.key.rpartition("/")[2]
         ending = "log" if ".log." in name else name.rpartition(".")[2]
@@ -37,7 +44,7 @@ class Trace(NamedTuple):
 
 
 def traces(s3: Any, bucket: str, prefix: str, markers: list[str]) -> list[Trace]:
-    """The versions of objects, the current ones too, that tell some of the markers, in their content or their key."""
+    """The versions of objects, current ones too, that contain some of the markers in their content or their key."""
     found = []
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix):
         for entry in page.get("Versions", ()):
@@ -55,15 +62,15 @@ def traces(s3: Any, bucket: str, prefix: str, markers: list[str]) -> list[Trace]
 
 
 def file_traces(folder: Path, markers: list[str]) -> list[Trace]:
-    """The files below a folder that tell some of the markers, by their paths from its parent."""
+    """The files below a folder that contain some of the markers, by their paths from the folder's parent."""
     found = []
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         try:
             body = path.read_bytes()
         except FileNotFoundError:
-            continue  # deleted meanwhile, by a part that runs
+            continue  # a running part has deleted the file meanwhile
         key = str(path.relative_to(folder.parent))
-        # Kafka calls what it is about to delete NAME.log.deleted.
+        # Kafka renames segments that it is about to delete to NAME.log.deleted.
         is_segment = path.name.partition(".")[0].isdigit() and ".log" in path.name
         texts = [key.encode(), *(_kafka_records(body) if is_segment else ()), *unpacked(key, body)]
         told = frozenset(marker for marker in markers if any(_tells(text, marker) for text in texts))
@@ -84,7 +91,7 @@ def _kafka_records(body: bytes) -> Iterator[bytes]:
 
 def _tells(content: bytes, marker: str) -> bool:
     text = marker.encode()
-    # Kryo, by which Hudi writes some keys, marks the last letter of a text.
+    # Hudi writes some keys by Kryo, which sets a bit in the last letter of a text.
     return text in content or text[:-1] + bytes([text[-1] | 0x80]) in content
 
 
@@ -139,7 +146,7 @@ def _starts(content: bytes, mark: bytes) -> Iterator[int]:
 
 
 def _json_lines(content: bytes) -> Iterator[bytes]:
-    """All texts in lines of JSON, and what they are in base64."""
+    """All texts in lines of JSON, and the bytes of texts in base64."""
     for line in content.splitlines():
         try:
             document = json.loads(line)

@@ -1,6 +1,7 @@
-"""Which tests of ``tests/lake`` and ``tests/local`` each suite runs. All other folders belong to ``make test``.
+"""Decides which tests of ``tests/lake`` and ``tests/local`` each suite runs.
 
-``make test`` runs those that guard a promise of ``reviewed/promises.yaml``, one each; ``make rest`` runs the others.
+``make test`` runs one test for each promise of ``reviewed/promises.yaml``; ``make rest`` runs the others. ``make test``
+also runs all tests of other folders.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what belongs to the other suite."""
+    """Leave out the tests of the other suite."""
     promised = config.getoption("--promised")
     if promised is None:
         return

@@ -1,9 +1,9 @@
-"""Change the code in every small way that mutmut knows, and fail if the tests see too little of it.
+"""Change the code in every small way that mutmut knows, and fail if the tests detect too few of the mutants.
 
-``tools/mutants.py [MODULE …]``: all modules of ``[tool.mutmut]`` in pyproject.toml, or some, such as ``lease``. The
-tests must see each mutant of code that decides on the order of changes, the location of rows, and records that are put
-aside. Of the rest, such as messages, they must see a share. Mutants that mean the same as the code are
-listed with the reason in reviewed/equivalent_mutants.txt.
+``tools/mutants.py [MODULE …]``: all modules of ``[tool.mutmut]`` in pyproject.toml, or some, such as ``lease``. Some
+code decides on the order of changes, the location of rows, and quarantined records: the tests must detect all its
+mutants. Of other code, such as messages, they must detect a share. reviewed/equivalent_mutants.txt lists mutants that
+mean the same as the code, each with the reason.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ LEAST_SHARES = {
     "protocol": 0.85,
     "rest_values": 0.8,
 }
-"""The least share of a module's mutants that the tests must see, if that is not all of them."""
+"""The least share of a module's mutants that the tests must detect. For other modules it is 1."""
 DECISIVE = re.compile("order|floor|place|tombstone|commit_before|lsn|epoch|digits|micros")
-"""Functions of these modules all of whose mutants must be seen, nevertheless."""
+"""The tests must detect all mutants of functions with such names, in these modules too."""
 SURVIVED = (0, 33, None)
-"""mutmut's numbers for: the tests passed, no test runs the function, not tried."""
+"""mutmut's exit codes for mutants that no test detects: the tests passed, no test runs the function, not tried."""
 
 
 def equivalent() -> set[tuple[str, str]]:
-    """The line of the code and of the mutant, of each mutant that the list has."""
+    """The listed mutants: of each the line of the code and the line of the mutant."""
     pairs, old = set(), ""
     for line in (ROOT / "reviewed" / "equivalent_mutants.txt").read_text().splitlines():
         if line.startswith("- "):
@@ -53,7 +53,7 @@ def equivalent() -> set[tuple[str, str]]:
 
 
 def change(mutant: str) -> tuple[str, str]:
-    """The lines that a mutant changes, and what they become, each joined to one."""
+    """The lines that a mutant changes, and their replacements, each joined to one line."""
     shown = subprocess.run([*MUTMUT, "show", mutant], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     lines = [line for line in shown.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     old, new = ([line[1:].strip() for line in lines if line[0] == sign] for sign in "-+")
@@ -66,7 +66,7 @@ def function(mutant: str) -> str:
 
 
 def main(modules: list[str]) -> int:
-    """Run mutmut module by module; 0 if the tests see what they must."""
+    """Run mutmut module by module. Returns 0 if the tests detect enough mutants."""
     known = equivalent()
     failed = False
     mutated = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]["only_mutate"]
@@ -83,17 +83,17 @@ def main(modules: list[str]) -> int:
             f"{'.'.join(files[module].with_suffix('').parts)}.*",
         ]
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        # mutmut writes an exit code per mutant. None means that it has not run them all.
+        # mutmut writes an exit code per mutant. None means that it has not run all mutants.
         meta = MUTANTS / f"{files[module]}.meta"
         results = json.loads(meta.read_text())["exit_code_by_key"] if meta.exists() else {}
         if not results or None in results.values():
             failed = True
             sys.stdout.write(ran.stdout[-2000:] + ran.stderr[-2000:])
-        # Of the survivors, drop the ones that are listed as equivalent to the code.
+        # Drop the survivors that are listed as equivalent to the code.
         survivors = {mutant: change(mutant) for mutant, code in results.items() if code in SURVIVED}
         unknown = {mutant: pair for mutant, pair in survivors.items() if pair not in known}
         killed, same = len(results) - len(survivors), len(survivors) - len(unknown)
-        # A module either allows no survivor, or a share of them that are not in decisive functions.
+        # A module allows either no survivor, or a share of survivors outside of decisive functions.
         least = LEAST_SHARES.get(module, 1.0)
         decisive = [mutant for mutant in unknown if least == 1.0 or DECISIVE.search(function(mutant))]
         failed = failed or bool(decisive) or len(unknown) > (1 - least) * len(results)

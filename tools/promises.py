@@ -20,9 +20,9 @@ from rig.documentation.promises import LIST, SUITES, Promise, read
 from rig.local_aws.checkout import Checkout
 
 PASSED, FAILED = 0, 1
-"""The exit status of pytest if all tests passed, and if one failed. With any other, they did not run."""
+"""The exit status of pytest if all tests passed, and if one failed. With any other status, the tests did not run."""
 NOT_COMPILED = "COMPILATION ERROR"
-"""Maven says it, and ends with the same status as for a test that fails."""
+"""Maven writes this text if the code does not compile. Its exit status is the same as for a failed test."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,7 +48,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--suite", choices=SUITES, help="check the promises that this suite guards")
     parser.add_argument("--mutations-only", action="store_true", help="leave out the run without mutations")
     parser.add_argument("--list", type=Path, default=LIST, help="the list of promises (reviewed/promises.yaml)")
-    parser.add_argument("--folder", type=Path, default=BUILD / "promises", help="of copies and logs (build/promises)")
+    parser.add_argument("--folder", type=Path, default=BUILD / "promises", help="copies and logs (build/promises)")
     return parser.parse_args(arguments)
 
 
@@ -64,7 +64,7 @@ def _chosen(options: argparse.Namespace) -> list[Promise]:
 
 
 def _failing(promises: Sequence[Promise], place: Path) -> list[str]:
-    """Run the tests of these promises as the code is, a folder at a time. Returns the folders in which one fails."""
+    """Run the tests of these promises without a mutation, folder by folder. Returns the folders with a failing test."""
     folders: dict[str, dict[str, None]] = {}
     for promise in promises:
         folders.setdefault("/".join(promise.test.split("/")[:2]), {})[promise.test] = None
@@ -77,8 +77,10 @@ def _is_guarded(promise: Promise, place: Path) -> bool:
 
 
 def _ran(name: str, tests: Sequence[str], mutation: Promise | None, place: Path) -> int | None:
-    """Run tests in a copy of this checkout in the folder ``place``, with the mutation of a promise. Returns ``PASSED``,
-    ``FAILED``, or None if they did not run to their end. The log stays in ``place``."""
+    """Run tests in a copy of this checkout in the folder ``place``, with the mutation of a promise.
+
+    Returns ``PASSED``, ``FAILED``, or None if the tests did not run to their end. The log stays in ``place``.
+    """
     began = time.monotonic()
     log = place / f"{name.replace('/', '-')}.log"
     log.unlink(missing_ok=True)
@@ -100,8 +102,10 @@ def _ran(name: str, tests: Sequence[str], mutation: Promise | None, place: Path)
 
 
 def _run(checkout: Checkout, tests: Sequence[str], log: Path) -> int:
-    """Run tests in a copy, and return the exit status. Raises UserError if the assets cannot be made, or what runs
-    stands still."""
+    """Run tests in a copy, and return the exit status.
+
+    Raises UserError if the assets cannot be made, or if a program stands still.
+    """
     environment = checkout.environment({"PYTHONPATH": str(checkout.folder)})
     if ".java::" in tests[0]:
         methods = ",".join(
@@ -110,7 +114,7 @@ def _run(checkout: Checkout, tests: Sequence[str], log: Path) -> int:
         command = ["mvn", "--quiet", "--file", "connect/pom.xml", f"-Dtest={methods}", "test"]
     else:
         command = [sys.executable, "-m", "pytest", "--exitfirst", "-p", "no:cacheprovider", *tests]
-        # Jars and the package that runs in AWS are made of the changed code. Unit tests need neither.
+        # Build the jars and the package for AWS from the changed code. Unit tests need neither.
         if not _is_unit(tests):
             assets = process_groups.run(
                 "assets", checkout.headwater("dev", "assets"), log, environment, checkout.folder
@@ -121,7 +125,7 @@ def _run(checkout: Checkout, tests: Sequence[str], log: Path) -> int:
 
 
 def _is_unit(tests: Sequence[str]) -> bool:
-    """Whether tests, which are all of one folder, are unit tests."""
+    """Whether tests are unit tests. They are all in one folder."""
     return tests[0].startswith("tests/unit/")
 
 
@@ -131,6 +135,6 @@ def _end(message: str, status: int) -> int:
 
 
 if __name__ == "__main__":
-    # A run that is terminated ends its tests, as one that is interrupted does.
+    # A SIGTERM to this run ends its tests too, as an interrupt does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

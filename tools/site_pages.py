@@ -1,4 +1,4 @@
-"""Gives MkDocs the repository's pages, each at its own path: the links between them are right on the forge and here."""
+"""Gives MkDocs the repository's pages, each at its own path, so that links between pages work here as on the forge."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-# Path in the repository, and in the site.
+# Path in the repository, and path in the site.
 BESIDE_PAGES = {
     "LICENSE": "LICENSE.txt",
     "NOTICE": "NOTICE.txt",
     "tools/site.css": "assets/site.css",
-    # With it, search works in a site that is opened from the disk. Material would load it from a CDN.
+    # With this script, search works in a site that is opened from the disk. Material would load it from a CDN.
     "node_modules/iframe-worker/shim/index.js": "assets/iframe-worker.js",
 }
 INDEX = "docs/README.md"
-# How much a page counts in the search, by the beginning of its path; the longest one that fits. Others count 1.
+# The weight of pages in the search, by the beginning of their paths. The longest matching path counts; else 1.
 WEIGHTS = {
     "CHANGELOG.md": 0.3,
     "docs/README.md": 0.1,
     "docs/decisions/": 0.8,
     "docs/glossary.md": 0.3,
     "docs/how-to/": 1.5,
+    "docs/questions.md": 5,
     "docs/promises.md": 0.1,
     "docs/reference/checks.md": 0.5,
     "docs/reference/cli.md": 0.5,
@@ -46,7 +47,7 @@ _LOG = logging.getLogger("mkdocs.hooks.site_pages")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The theme's files, all pages, their images, and what else they link to or load."""
+    """The theme's files, all pages, their images, and the other files that they link to or load."""
     for page in files.documentation_pages():
         files.remove(page)
     for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/images/*")]):
@@ -61,7 +62,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(_: str, page: Any, **__: Any) -> None:
-    """Give the search a page's questions, the words that people type for it, and its weight."""
+    """Add a page's questions, its search words and its weight to the search."""
     name = page.file.src_uri
     page.meta["tags"] = [*_questions().get(name, []), *_words().get(name, [])]
     fitting = [start for start in WEIGHTS if name.startswith(start)]
@@ -69,9 +70,9 @@ def on_page_markdown(_: str, page: Any, **__: Any) -> None:
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> None:
-    """Warn of what a page would load from another host."""
+    """Warn of files that a page would load from another host."""
     for address in _LOADED.findall(output):
-        _LOG.warning("%s: found that it loads %s, expected nothing of other hosts", page.file.src_uri, address)
+        _LOG.warning("%s: found a page that loads %s, expected no files of other hosts", page.file.src_uri, address)
 
 
 def on_post_build(config: MkDocsConfig) -> None:

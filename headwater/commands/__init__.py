@@ -1,7 +1,8 @@
-"""The verbs of the ``headwater`` command, a module per verb: with an ``app`` of several, or a function of its name.
+"""The verbs of the ``headwater`` command, one module for each verb.
 
-A verb's module is imported when the verb is used. The list of verbs shows the first line of each module, its docstring.
-Other packages add verbs by entry points.
+A module has a function named like its verb, or, if the verb has several parts, a Typer ``app``. The module is imported
+when somebody uses the verb. The list of verbs shows the docstring in the module's first line. Other packages add verbs
+by entry points.
 """
 
 import ast
@@ -21,9 +22,9 @@ from typer.main import get_group
 from headwater.errors import UserError
 
 ENTRY_POINTS = "headwater.verbs"
-"""The group of the entry points that add verbs. Each has the name of a verb and its module.
+"""The group of the entry points that add verbs. An entry point's name is the verb, and its value the verb's module.
 
-``VERB.PART`` names a part of a verb that has several.
+An entry point named ``VERB.PART`` adds a part to a verb that has several parts.
 """
 _OWN = (
     "init",
@@ -55,7 +56,7 @@ _OWN = (
 
 
 class _Unloaded(TyperCommand):
-    """A verb whose module is imported when somebody uses the verb, or asks for its help."""
+    """A verb whose module is imported when somebody runs the verb or reads its help."""
 
     name: str
 
@@ -67,7 +68,7 @@ class Verbs(TyperGroup):
     """The command with all its verbs."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb that the arguments name. Raises UserError for an option of the release before."""
+        """Run the verb that the arguments name. Raises UserError for an option that only an earlier release has."""
         try:
             return super().invoke(ctx)
         except TyperException as error:
@@ -80,20 +81,20 @@ class Verbs(TyperGroup):
 
 
 def verbs() -> tuple[str, ...]:
-    """Return the names of all verbs: this package's, then other packages'."""
+    """Return the names of all verbs, first this package's, then other packages'."""
     return (*_OWN, *sorted(name for name in _added() if "." not in name and name not in _OWN))
 
 
 def add_all(app: typer.Typer) -> None:
-    """Add every verb to a command. No verb's module is imported."""
+    """Add every verb to a command, without importing the verbs' modules."""
     for verb in verbs():
         app.command(verb, cls=_Unloaded, help=_summary(verb))(lambda: None)
 
 
 def load(verb: str) -> Any:
-    """Import a verb's module and return the verb as a TyperCommand, or as a TyperGroup of several.
+    """Import a verb's module and return the verb: a TyperCommand, or a TyperGroup if it has several parts.
 
-    Raises UserError unless exactly one module is the verb's, and can be imported.
+    Raises UserError unless exactly one module provides the verb and can be imported.
     """
     modules = _modules(verb)
     if len(modules) != 1:
@@ -103,7 +104,7 @@ def load(verb: str) -> Any:
     for name, (module, *_) in sorted(_added().items()):
         of, _, part = name.partition(".")
         if part and of == verb:
-            # The other parts work without it.
+            # If this part cannot be imported, the verb's other parts still work.
             with suppress(UserError):
                 loaded.add_command(_loaded(part, module))
     return loaded
@@ -120,7 +121,7 @@ def _modules(verb: str) -> list[str]:
 
 @cache
 def _added() -> dict[str, tuple[str, ...]]:
-    """The modules that other packages give, by the names of their entry points."""
+    """Return the modules that other packages provide, by the names of their entry points."""
     added: dict[str, tuple[str, ...]] = {}
     for point in entry_points(group=ENTRY_POINTS):
         added[point.name] = (*added.get(point.name, ()), point.value)
@@ -143,7 +144,7 @@ def _loaded(name: str, module_name: str) -> Any:
 
 
 def _summary(verb: str) -> str:
-    """What a verb does, in a sentence: the docstring in its module's first line, without the verb."""
+    """Return a sentence that says what a verb does: the docstring of its module, without the verb."""
     try:
         found = find_spec(module_of(verb))
     except ImportError:

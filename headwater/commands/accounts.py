@@ -1,4 +1,4 @@
-"""The account that has the stacks of an environment: one of AWS, or one that another package provides."""
+"""The account that an environment's stacks are deployed to: an AWS account, or one that another package provides."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from headwater.lake_folder import LakeFolder
 from headwater.paths import SETUP
 
 ENTRY_POINTS = "headwater.accounts"
-"""The group of the entry points that provide an account. The one named ``local`` is called with the environment and the
-lake folder."""
+"""The group of the entry points that provide an account.
+
+Only the name ``local`` is used. Its value is a function of the environment and the lake folder.
+"""
 ENDPOINT = "AWS_ENDPOINT_URL"
 
 
 class Account(Protocol):
-    """An account that has the stacks of an environment, or will have them."""
+    """An account that an environment's stacks are deployed to."""
 
     approval: str
     """The value of CDK's ``--require-approval``."""
 
     def make_assets(self, announce: Announce) -> None:
-        """Make what synthesis reads and a deployment uploads. Raises UserError."""
+        """Build the files that synthesis reads and a deployment uploads. Raises UserError."""
 
     def session(self) -> tuple[boto3.Session, str]:
-        """Return the credentials, and the endpoint: "" for AWS's own. Raises UserError if there is none."""
+        """Return a session with the credentials, and the endpoint: "" for AWS. Raises UserError without credentials."""
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client of a service."""
+        """Return a boto3 client for a service."""
 
     def prepare(self) -> None:
         """Make the account ready for a deploy. Raises UserError if the synthesized stacks must not be deployed."""
@@ -45,14 +47,14 @@ class Account(Protocol):
         """Run CDK's command line. Raises typer.Exit or UserError if it fails."""
 
     def deployed(self) -> None:
-        """Tell a person what the deploy leaves running."""
+        """Print what the deploy leaves running."""
 
     def deletion(self) -> AbstractContextManager[str]:
-        """Return the context of a deletion. It yields the reason if there is nothing to delete, otherwise ""."""
+        """Return the context manager of a deletion: it yields the reason if nothing can be deleted, otherwise ""."""
 
 
 def of(environment: Environment, folder: LakeFolder) -> Account:
-    """Return the account of an environment. Raises UserError if no package provides that of a local one."""
+    """Return the account of an environment. Raises UserError if no package provides a local environment's account."""
     if not environment.is_local:
         return _Aws(environment, folder)
     found = entry_points(group=ENTRY_POINTS, name="local")
@@ -71,7 +73,7 @@ def of(environment: Environment, folder: LakeFolder) -> Account:
 
 
 class _Aws:
-    """An account of AWS, by the credentials at hand."""
+    """The AWS account of the credentials in use."""
 
     def __init__(self, environment: Environment, folder: LakeFolder) -> None:
         self._environment = environment
@@ -79,7 +81,7 @@ class _Aws:
         self.approval = "broadening" if environment.name == "dev" else "any-change"
 
     def make_assets(self, announce: Announce) -> None:
-        # Verbs that only read need none of it.
+        # Imported here, because verbs that only read do not need it.
         from headwater.packaging import artifacts
 
         artifacts.build(announce)
@@ -92,7 +94,7 @@ class _Aws:
         return create(service, region_name=self._environment.region)
 
     def prepare(self) -> None:
-        # Verbs that only read need none of it.
+        # Imported here, because verbs that only read do not need it.
         from headwater.packaging import shipped
 
         with announce("Looking for the origin of each file"):

@@ -1,7 +1,7 @@
-"""Advice as a person can follow it from their current folder.
+"""Prints advice with commands and paths that work from the current folder.
 
-Messages name a command ``headwater VERB`` and a page ``docs/PAGE.md``, as in Headwater's own clone. Below another lake
-folder, the command is that folder's script, and the page lies in the release that runs.
+Messages name a command as ``headwater VERB`` and a page as ``docs/PAGE.md``, which fits Headwater's own clone. In
+another lake folder, this module puts the folder's script and the page of the running release in their place.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _PAGE = re.compile(r"(?<![\w./-])docs/[\w/-]+\.md")
 
 
 def advise(text: str) -> None:
-    """Print a message ``as_typed``."""
+    """Print a message with commands and pages as ``as_typed`` returns them."""
     say(as_typed(text))
 
 
 def as_typed(text: str) -> str:
-    """Return a message with its commands and pages as they are found from the current folder."""
+    """Return a message whose commands and pages work from the current folder."""
     try:
         folder = LakeFolder.find()
     except UserError:

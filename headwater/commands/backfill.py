@@ -31,10 +31,10 @@ from headwater.postgresql import copying
 
 
 def backfill(
-    table: Annotated[str, typer.Option(help="The lake table, as its contract is called.")],
+    table: Annotated[str, typer.Option(help="The lake table's name, as in its contract.")],
     export_uri: Annotated[
         str,
-        typer.Argument(metavar="[EXPORT]", help="Of a DynamoDB table: s3://bucket/prefix/AWSDynamoDB/EXPORT-ID."),
+        typer.Argument(metavar="[EXPORT]", help="For a DynamoDB table: s3://bucket/prefix/AWSDynamoDB/EXPORT-ID."),
     ] = "",
     environment: Annotated[str, ENVIRONMENT] = "",
     lake: Annotated[str, LAKE] = "",
@@ -46,31 +46,32 @@ def backfill(
     port: sources.Port = None,
     user: sources.Administrator = None,
     database: sources.Database = None,
-    readers: Annotated[int, typer.Option(help="Of PostgreSQL: how many connections read at once.", min=1)] = 4,
+    readers: Annotated[int, typer.Option(help="For PostgreSQL: how many connections read at once.", min=1)] = 4,
     epoch: Annotated[
         int | None,
-        typer.Option(help="Of PostgreSQL without --env: the source connector's epoch.", min=1, show_default="1"),
+        typer.Option(help="For PostgreSQL without --env: the source connector's epoch.", min=1, show_default="1"),
     ] = None,
     mask_secret: Annotated[
-        str, typer.Option(help="Of PostgreSQL without --env: the secret with the key of masks by hmac.")
+        str, typer.Option(help="For PostgreSQL without --env: the secret with the key of hmac masks.")
     ] = "",
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the request back instead.")] = False,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Withdraw the request instead.")] = False,
 ) -> None:
-    """Load what a table already holds as its oldest state, also of its history, and watch the job that does it.
+    """Load the rows that a table already holds, and watch the job that loads them.
 
-    A PostgreSQL table is read by this command, in parallel and as of one moment; a DynamoDB table is loaded from an
-    export. Once the command has requested the load, Ctrl-C stops only the watching: run the same command again to watch
-    on. A withdrawn backfill of an export goes on at the next data file when you run the command again. No export is
-    loaded twice.
+    The rows become the oldest state of the table and of its history. The command itself reads a PostgreSQL table, in
+    parallel and as of one moment. A DynamoDB table is loaded from an export. Once the load is requested, Ctrl-C stops
+    only the watching; run the same command again to go on watching. If you withdraw the backfill of an export, the next
+    run goes on at the next data file. No export is loaded twice.
     """
     contract = sources.contract_of(read_contracts(folder.contracts), table, "--table", f", as in {folder.contracts}")
+    # Refuse options that do not fit the table's database, or the environment.
     is_keyed = contract.source.database == DYNAMODB
     if is_keyed != bool(export_uri):
         found, expected = ("none", "the export's address") if is_keyed else (export_uri, "none")
         raise UserError(f"EXPORT: found {found}, expected {expected}: {table} is of {contract.source.database}")
     if environment and (epoch is not None or mask_secret):
         option = "--mask-secret" if mask_secret else "--epoch"
-        raise UserError(f"--env: found {option}, too, expected one of them: an environment says it itself")
+        raise UserError(f"--env: found {option}, too, expected one of them: the environment already sets {option}")
     place = lakes.of_option(environment, folder, lake, endpoint, region, mask_secret=mask_secret)
     with s3_errors():
         of_tables = _requests(place.s3, place.uri, contract)
@@ -86,11 +87,12 @@ def backfill(
             )
             say(f"Done: the {export.items:,} items are in the lake, or in quarantine where they do not fit")
         else:
+            # Watch the requests of an earlier run, if there are any. Otherwise read the table, and request its load.
             asked = [
                 (requests, *each) for requests in of_tables for each in copy_requests.open_copies(requests).items()
             ]
             if asked:
-                say(f"Asked for before, and not read again: {table}")
+                say(f"An earlier run has read {table} and requested its load; this one only watches")
             else:
                 connect = sources.connector("", host, port, database, user, of=place.database, as_owner=True)
                 asked = _ask(place, contract, connect, place.epoch if epoch is None else epoch, readers, of_tables)
@@ -102,8 +104,8 @@ def load(
 ) -> Export:
     """Have an export loaded into a contract's table and its history, and watch the job until it is done.
 
-    - ``named``: returns the name of the items' origin, for messages.
-    - ``whole``: the export has all items of the table, so rows that it lacks become tombstones.
+    - ``named``: returns the origin of the items, for messages.
+    - ``whole``: the export has all items of the table, so rows that are not in the export become tombstones.
 
     Raises UserError.
     """
@@ -117,7 +119,7 @@ def load(
 
 
 def copies_folder(lake: str, contract: Contract) -> str:
-    """The address of the folder of a table's copies. Raises ValueError."""
+    """Return the address of the folder with a table's copies. Raises ValueError."""
     return lakes.beside(lake, f"{COPIES}/{contract.table}")
 
 
@@ -129,8 +131,10 @@ def _ask(
     readers: int,
     of_tables: Sequence[Requests],
 ) -> list[tuple[Requests, str, str]]:
-    """Read a PostgreSQL table into a copy beside the lake, show how far it is, and ask for it: what ``_watch_copies``
-    takes."""
+    """Read a PostgreSQL table into a copy beside the lake, request its load, and return the requests.
+
+    Shows the progress of the read. The result is the second argument of ``_watch_copies``.
+    """
     key = place.mask_key if contract.needs_mask_key else None
     uri = f"{copies_folder(place.uri, contract)}/{int(time.time() * 1000):014d}-{secrets.token_hex(4)}"
     files: list[DataFile] = []
@@ -149,7 +153,7 @@ def _ask(
         try:
             moment = copying.copy_table(connect, contract, store, readers, key, say, report)
             if not files:
-                # That there are no rows is committed, too.
+                # An empty table has one empty file, so that the writer commits that there are no rows.
                 store("000000-0000.jsonl.gz", io.BytesIO(gzip.compress(b"")), 0)
             in_order = sorted(files, key=lambda file: file.key)
             copy = TableCopy(uri, contract.source.table, epoch, moment.lsn, moment.read_at, moment.is_unique, in_order)
@@ -167,12 +171,12 @@ def _ask(
 def _watch_copies(s3: Any, asked: Sequence[tuple[Requests, str, str]]) -> None:
     """Watch the writers until they have loaded the copies, and delete each copy whose requests all have final answers.
 
-    ``asked`` has, for each request, the table's requests, the request's id, and the address of its copy.
+    Each entry of ``asked`` has the requests of a table, one request's id, and the address of the request's copy.
     """
     try:
         statuses = [writer_requests.watch(requests, id_, "files", "rows") for requests, id_, _ in asked]
     finally:
-        # A copy without a final answer stays, also if it was withdrawn: the writer may be reading it for a commit.
+        # A copy without a final answer stays, even after a withdrawal: the writer may be reading it for a commit.
         needed = {uri for requests, id_, uri in asked if not requests.is_answered(id_)}
         for uri in {uri for _, _, uri in asked} - needed:
             table_copy.delete(s3, uri)
@@ -185,7 +189,7 @@ def _requests(s3: Any, lake: str, contract: Contract) -> list[Requests]:
 
 
 def _withdraw(of_tables: Sequence[Requests], export_uri: str) -> None:
-    """Take back the requests for an export, or without one all for copies."""
+    """Withdraw the requests for an export; without an export, all requests for copies."""
     if export_uri:
         for requests in of_tables:
             again = "Run the command without --withdraw to go on."
@@ -195,13 +199,13 @@ def _withdraw(of_tables: Sequence[Requests], export_uri: str) -> None:
     if not asked:
         raise UserError("No backfill is requested: there is nothing to withdraw.")
     for requests, id_, uri in asked:
-        again = f"What was read stays for {COPY_DAYS} days, {uri}: delete it where that is too long."
+        again = f"The copy {uri} stays for {COPY_DAYS} days. If that is too long, delete it."
         _tell_withdrawn(withdraw_request(requests, id_), again)
 
 
 def _tell_withdrawn(status: Status | None, again: str) -> None:
     if status is None:
-        say(f"Withdrawn: no job had taken the request up. {again}")
+        say(f"Withdrawn: no job had started on the request. {again}")
     else:
         say(
             f"Withdrawn: the job stops after its current commit; it has reported {status.parts_done:,} of "

@@ -25,14 +25,13 @@ def baselines(
     *,
     folder: Folder,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing. Print what differs; the status is then 1.")
+        bool, typer.Option("--check", help="Write nothing. Print the differences; with any, the status is 1.")
     ] = False,
 ) -> None:
-    """Synthesize all environments on AWS, and write their stacks and the contracts into reviewed/, in a form that
-    people can review.
+    """Synthesize all environments on AWS, and write their stacks and the contracts into reviewed/ for a review.
 
-    If the writer would refuse a contract, nothing is written. If a stateful resource would be lost without an
-    agreement, nothing of its environment is written.
+    If the writer would refuse a contract, nothing is written. If an environment would lose a stateful resource and
+    nobody has agreed to the loss, nothing is written for that environment.
     """
     differs = [_of_contracts(folder, check=check)]
     names, specification = environment.on_aws(folder.config), Specification()
@@ -44,7 +43,7 @@ def baselines(
             if not check:
                 shutil.rmtree(path)
     if check and any(differs):
-        advise("To allow this, run `headwater baselines`, and review what it changes")
+        advise("To accept these differences, run `headwater baselines`, and review the files that it changes")
         raise typer.Exit(1)
     say(f"The baselines of {', '.join(names)} are up to date")
 

@@ -9,15 +9,15 @@ from headwater.environment.account import refuse_another
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 
-# Without it CDK would synthesize all stacks first, only to look at their environments.
+# An empty app keeps CDK from synthesizing all stacks first, only to find their environments.
 _NO_APP = ("--app", "")
 
 
 def bootstrap(name: Name, *, folder: Folder) -> None:
     """Prepare the account and the region of an environment by cdk bootstrap, once for all environments there.
 
-    CDK's stack CDKToolkit holds a bucket and roles, which each deploy uses. The account is that of the credentials.
-    Another one than the environment's is refused. `headwater deploy --env local` prepares the local AWS by itself.
+    The command creates CDK's stack CDKToolkit, which holds a bucket and roles for all deploys. It refuses credentials
+    of another account than the environment's. `headwater deploy --env local` prepares the local AWS by itself.
     """
     environment = read_environment(name, folder.config)
     if environment.is_local:

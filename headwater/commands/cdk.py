@@ -1,4 +1,4 @@
-"""CDK's command line, for the stacks of a lake folder."""
+"""Runs CDK's command line for the stacks of a lake folder."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from headwater.review.baselines import CDK, search_path
 
 
 def command(folder: LakeFolder, environment: str, arguments: Sequence[str]) -> list[str]:
-    """Return the command line of CDK's for an environment. What it synthesizes goes into the lake folder."""
+    """Return a CDK command line for an environment. Its synthesized stacks go into the lake folder."""
     context = ["--context", f"env={environment}", "--context", f"folder={folder.root}"]
     return [CDK[0], "--no-notices", *context, "--output", str(folder.synthesized), *arguments]
 
 
 def run(arguments: Sequence[str], *, quiet: bool = False) -> None:
-    """Run a command line of CDK's at the terminal. If ``quiet``, print what it says on standard error only if it fails,
-    otherwise only its warnings. Raises typer.Exit if it fails."""
+    """Run a CDK command line at the terminal. Raises typer.Exit if it fails.
+
+    With ``quiet``, the command's standard error is printed if it fails. If it succeeds, only its warnings are printed.
+    """
     stderr = subprocess.PIPE if quiet else None
     done = subprocess.run(arguments, cwd=ROOT, env={**os.environ, "PATH": search_path()}, stderr=stderr, text=True)
     if quiet:

@@ -13,8 +13,8 @@ from headwater.review.templates import Deployment
 def check(environment: Environment, *, folder: Folder) -> None:
     """Synthesize an environment, and check its stacks.
 
-    Print all open network flows, then every finding. A finding is a closed or undeclared flow, a missing right, or an
-    uploaded file of unknown origin. With a finding the status is 1.
+    Print all open network flows, then every finding. A finding is a needed flow that is closed, an undeclared flow that
+    is open, a missing right, or an uploaded file of unknown origin. With a finding the status is 1.
     """
     synthesis.synthesize(folder, environment)
     deployment = Deployment.read(folder.synthesized, environment)

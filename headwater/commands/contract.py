@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from headwater.commands import accounts, environments, inferred_contracts, sources
 from headwater.commands.advice import as_typed
@@ -30,6 +32,7 @@ from headwater.definitions import dynamodb_checks, kinesis_checks, source_checks
 from headwater.definitions.dynamodb_table import key_attributes
 from headwater.definitions.kinesis_checks import ExpectedStream
 from headwater.definitions.left_slot import unread_slot
+from headwater.definitions.open_transactions import open_transactions
 from headwater.definitions.source_checks import NOTE, PROBLEMS, WARNING, Finding
 from headwater.definitions.source_database import CDC_ROLE, READER_ROLE
 from headwater.environment.key_value_names import KeyValueNames, key_value_names
@@ -37,6 +40,7 @@ from headwater.environment.model import Environment, ExistingTables
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.lake_folder import LakeFolder
+from headwater.postgresql.queries import unreadable_catalog
 from headwater.verify import load_queries
 from headwater.yaml_files import yaml_paths
 
@@ -44,19 +48,19 @@ _UNCAPTURED = (
     f"The role {CDC_ROLE} is made by `headwater db capture`: run it first, or check as the administrator with --user."
 )
 
-app = typer.Typer(help="Check contracts, say what a change of one means, and write some.", no_args_is_help=True)
+app = typer.Typer(help="Check contracts, explain changes of contracts, and write contracts.", no_args_is_help=True)
 
 
 @app.callback()
 def contract() -> None:
-    """Check contracts, say what a change of one means, and write some for tables that are there."""
+    """Check contracts, explain changes of contracts, and write contracts for existing tables."""
 
 
 @app.command()
 def check(
     environment: Annotated[
         str | None,
-        typer.Option("--env", metavar="ENV", help="The environment whose sources and region are meant."),
+        typer.Option("--env", metavar="ENV", help="The environment whose sources and region to use."),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Compare with the real sources too.")] = False,
     *,
@@ -71,8 +75,9 @@ def check(
     region: sources.Region = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check the contracts' files and, with --live, whether the sources are as the contracts say. The status is 1 if a
-    file is invalid or a source does not fit.
+    """Check the contracts' files and, with --live, whether the sources are as the contracts say.
+
+    The status is 1 if a file is invalid or a source does not fit. Findings with the same remedy are below it.
 
     --live changes nothing. It reads PostgreSQL's catalog, which any role may read, and DynamoDB's descriptions of the
     tables. Of existing DynamoDB tables it checks the streams as well. A deployment that makes the database checks it by
@@ -124,7 +129,7 @@ def infer(
     from_dynamodb: inferred_contracts.FromDynamodb = None,
     *,
     folder: Folder,
-    replace: Annotated[bool, typer.Option("--replace", help="Write over contracts that are there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite existing contracts.")] = False,
     sample: inferred_contracts.Sample = 1000,
     database_url: sources.DatabaseUrl = "",
     host: inferred_contracts.Host = "localhost",
@@ -134,9 +139,9 @@ def infer(
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     region: sources.Region = "",
 ) -> None:
-    """Write contracts for tables that are there already: tables of a PostgreSQL schema, or DynamoDB tables.
+    """Write contracts for existing tables: tables of a PostgreSQL schema, or DynamoDB tables.
 
-    A comment marks each guess; values that no column takes stand in _rest. The command reads PostgreSQL's catalog, or a
+    A comment marks each guess; values that no column takes are in _rest. The command reads PostgreSQL's catalog, or a
     sample of DynamoDB's items, and changes nothing in the source. The status is 1 if a table cannot be captured.
     """
     if not schema and not from_dynamodb:
@@ -162,7 +167,7 @@ def diff(
     new: Annotated[
         str,
         typer.Argument(
-            help="The contracts that would be deployed, in the same ways.",
+            help="The contracts to deploy, given in the same way.",
             show_default="the contracts of the lake folder",
         ),
     ] = "",
@@ -250,9 +255,10 @@ def _in_postgresql(contracts: Sequence[Contract], connection: psycopg.Connection
         found = source_checks.findings(contracts, CDC_ROLE, query)
         if unread is not None:
             found.append(Finding("", "server", WARNING, unread.found, "one that a connector reads", unread.action))
+        found += [Finding("", "server", WARNING, each.found, "none", each.action) for each in open_transactions(query)]
         return found
     except psycopg.Error as error:
-        raise UserError(f"PostgreSQL's catalog cannot be read: {str(error).strip()}") from None
+        raise unreadable_catalog(error) from None
 
 
 def _existing_streams(
@@ -292,32 +298,41 @@ def _in_dynamodb(
         ) from None
 
 
-def _same(found: Iterable[Finding]) -> dict[tuple[str, ...], list[str]]:
-    """The places of all findings but notes, by their texts: dozens of tables may lack the same."""
-    places: dict[tuple[str, ...], list[str]] = {}
+def _by_action(found: Iterable[Finding]) -> dict[tuple[str, str], dict[tuple[str, str], list[str]]]:
+    """Return the places of the findings by level and action, and below these by ``found`` and ``expected``."""
+    groups: dict[tuple[str, str], dict[tuple[str, str], list[str]]] = {}
     for each in found:
-        if each.level != NOTE:
-            places.setdefault((each.level, each.found, each.expected, each.action), []).append(each.place)
-    return places
+        texts = groups.setdefault((each.level, each.action), {})
+        texts.setdefault((each.found, each.expected), []).append(each.place)
+    return groups
+
+
+def _wrapped(text: str, width: int, indent: str) -> str:
+    """A paragraph in lines of this many characters; all but the first are indented by two more."""
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)
 
 
 def _show(contracts: Sequence[Contract], invalid: Sequence[str], found: Sequence[Finding], *, live: bool) -> None:
     console = Console()
     for problem in invalid:
         console.print(as_typed(problem), markup=False, highlight=False, soft_wrap=True)
-    grid = Table(show_lines=True)
-    for heading in ("place", "", "found", "expected", "what to do"):
-        grid.add_column(heading, overflow="fold")
-    for (level, *texts), places in _same(found).items():
-        colour = "bold red" if level in PROBLEMS else "yellow"
-        rest = (escape(as_typed(text)) for text in texts)
-        grid.add_row(escape(", ".join(places)), f"[{colour}]{level}[/]", *rest)
-    if grid.row_count:
-        console.print(grid)
-    for finding in found:
-        if finding.level == NOTE:
-            text = f"note: {finding.place}: {finding.found}: {as_typed(finding.action)}"
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
+    colours = {NOTE: "", WARNING: "yellow"}
+    for (level, action), texts in _by_action(found).items():
+        heading = Text(_wrapped(f"{level}: {as_typed(action)}", console.width, ""))
+        heading.stylize(colours.get(level, "bold red"), 0, len(level))
+        console.print(heading, soft_wrap=True)
+        for (seen, expected), places in texts.items():
+            told = seen if level == NOTE else f"found {seen}, expected {expected}"
+            line = _wrapped(f"{', '.join(places)}: {told}", console.width, "  ")
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
     if not invalid:
         levels = [finding.level for finding in found]
         problems = sum(level in PROBLEMS for level in levels)

@@ -24,17 +24,17 @@ def cost(
     name: Environment,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, which --against reads.")] = False,
     against: Annotated[
-        Path | None, typer.Option(help="Show what differs from this earlier estimate, a file of --json.")
+        Path | None, typer.Option(help="Show the differences from an earlier estimate, a file with --json's output.")
     ] = None,
     reviewed: Annotated[
-        Path | None, typer.Option("--baselines", help="Read this folder of baselines, and synthesize nothing.")
+        Path | None, typer.Option("--baselines", help="Estimate this folder of baselines; synthesize nothing.")
     ] = None,
     *,
     folder: Folder,
 ) -> None:
     """Estimate what an environment costs per month, resource by resource, from its templates.
 
-    Prices are in headwater/review/prices.yaml. They are one region's; the first line says so if yours is another.
+    Prices are in headwater/review/prices.yaml, for one region. If your region is another, the first line says so.
     Assumptions are in headwater/review/cost_assumptions.yaml.
     """
     if reviewed is None:
@@ -50,7 +50,7 @@ def cost(
         return
     console = Console()
     if now.prices.region != now.region:
-        console.print(f"Prices of {now.prices.region}: there are none of {now.region}.", highlight=False)
+        console.print(f"Prices of {now.prices.region}, because there are none for {now.region}.", highlight=False)
     if before is not None:
         _show_differences(now, before, console)
     else:
@@ -58,14 +58,14 @@ def cost(
 
 
 def read_estimate(path: Path, name: str) -> dict[str, Any]:
-    """Read an earlier estimate of an environment. Raises UserError if the file holds none."""
+    """Read an earlier estimate of an environment. Raises UserError if the file has no estimate."""
     try:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: found {error}, expected what `headwater cost --env {name} --json` prints") from None
+        raise UserError(f"{path}: found {error}, expected the output of `headwater cost --env {name} --json`") from None
     if not isinstance(document, dict) or document.get("environment") != name or "resources" not in document:
         raise UserError(
-            f"{path}: found no estimate of {name}, expected what `headwater cost --env {name} --json` prints"
+            f"{path}: found no estimate of {name}, expected the output of `headwater cost --env {name} --json`"
         )
     earlier: dict[str, Any] = document
     return earlier
@@ -77,6 +77,7 @@ def _show(now: Estimate, console: Console) -> None:
         names=("resource", "item", "unit"),
         columns=("resource", "item", "quantity", "unit", "price", "cost"),
     )
+    # One row for each item of a resource, and a sum if the resource has several items.
     for resource, resource_cost in now.by_resource().items():
         lines = [line for line in now.lines if line.resource == resource]
         for line in lines:
@@ -92,7 +93,7 @@ def _show(now: Estimate, console: Console) -> None:
     assumed = assumptions()
     if now.prices_of:
         console.print(
-            f"Prices of {now.prices.region} as of {now.prices_of}; ~ marks a price that nobody has read at its source."
+            f"Prices of {now.prices.region} as of {now.prices_of}; ~ marks a price that is not checked at its source."
         )
     console.print("Assumed per month:")
     for name, assumption in assumed["assumptions"].items():
@@ -107,13 +108,13 @@ def _show(now: Estimate, console: Console) -> None:
 
 def _show_unknown(now: Estimate, console: Console) -> None:
     """Name the prices that the file lacks, and print the lines to add to it."""
-    console.print("Without a price, and so not in the total:")
+    console.print("Not in the total, because the price is unknown:")
     for name, line in now.unknown.items():
         console.print(f"  {name}, for {line.resource}", highlight=False)
     file = prices.FILE.relative_to(ROOT)
-    # In a lake folder's own copy of the release, nothing may change.
-    console.print("Take a clone of Headwater, and use its commit as the lake's release.")
-    console.print(f"Add a line for each below `prices:` in {file} there, with the price in US dollars without tax:")
+    # A lake folder's copy of a release must stay unchanged.
+    console.print("To add prices, take a clone of Headwater, and use its commit as the lake's release.")
+    console.print(f"There, add a line for each price below `prices:` in {file}, in US dollars without tax:")
     for name, line in now.unknown.items():
         form = f'{{price: …, unit: {line.unit}, source: "https://…", date: "YYYY-MM"}}'
         console.print(f"  {name}: {form}", highlight=False, soft_wrap=True)
@@ -134,7 +135,7 @@ def _show_differences(now: Estimate, before: dict[str, Any], console: Console) -
 
 
 def _table(title: str, *, names: Collection[str], columns: Sequence[str]) -> Table:
-    """Return an empty table, whose columns of names wrap on a narrow terminal; columns of figures do not."""
+    """Return an empty table. On a narrow terminal, columns of names wrap, and columns of figures do not."""
     table = Table(title=title, title_justify="left")
     for column in columns:
         is_name = column in names

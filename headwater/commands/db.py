@@ -26,13 +26,14 @@ from headwater.contract.reading import read_contracts
 from headwater.definitions import source_checks
 from headwater.definitions.database_files import read_database_files
 from headwater.definitions.left_slot import unread_slot
+from headwater.definitions.open_transactions import open_transactions
 from headwater.definitions.source_database import CDC_ROLE, ROLES, published_tables
 from headwater.errors import UserError
 from headwater.postgresql import administration
 from headwater.postgresql.gradually import PATIENCE_SECONDS
 from headwater.yaml_files import yaml_paths
 
-app = typer.Typer(help="A lake's database, or the capture of one of your own.", no_args_is_help=True)
+app = typer.Typer(help="Manage a lake's database, or the capture of your own database.", no_args_is_help=True)
 
 Host = Annotated[str, typer.Option(help="The server's host name.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="The server's port.")]
@@ -44,7 +45,7 @@ Patience = Annotated[
     float,
     typer.Option(
         min=0,
-        help="How many seconds to go on trying while other transactions' locks on the tables let nothing move.",
+        help="How many seconds to keep trying while other transactions hold locks on the tables.",
     ),
 ]
 
@@ -59,12 +60,11 @@ def create(
     user: User = "postgres",
     patience: Patience = PATIENCE_SECONDS,
 ) -> None:
-    """Create the database with roles, publication, and what the SQL files of the lake folder's database/ create, or
-    bring it up to date.
+    """Create the database with roles, publication and what the lake folder's SQL files create, or bring it up to date.
 
-    Each statement of a file runs once. A file that fails goes on at its statement, and a file that was changed after it
-    ran is refused. Each statement waits for a table's lock for 100 ms at most, and is tried again later. So no query of
-    an application waits for it longer.
+    The SQL files are in database/. Each statement of a file runs once. A file that fails goes on at its statement, and
+    a file that was changed after it ran is refused. Each statement waits for a table's lock for 100 ms at most, and is
+    tried again later. So no query of an application waits for it longer.
     The roles' passwords come from HEADWATER_CDC_PASSWORD, HEADWATER_APP_PASSWORD and HEADWATER_READER_PASSWORD; the
     command asks for those that are not set. Roles that exist get the new passwords.
 
@@ -111,16 +111,19 @@ def capture(
 
     Tables and partitions are changed one at a time. The command waits for a lock for 100 ms at most and tries again
     later. So no query of your application waits longer for it. If it gets no lock, it names the table and the query
-    that holds it, and a second run goes on.
+    that holds it, and a second run goes on. It also names the transactions that the replication slot will wait for.
     """
     described = read_contracts(folder.contracts)
     refuse_without_contract(described, POSTGRESQL, "--folder")
     with connect(host, port, user, name) as connection:
-        administration.prepare(connection, cdc_password(new=True), described, patience, say)
 
         def query(statement: str) -> Sequence[Sequence[object]]:
             return connection.execute(statement.encode()).fetchall()
 
+        # Before the work, which may wait for the same transactions.
+        for each in open_transactions(query):
+            say(f"warning: found {each.found}: {each.action}")
+        administration.prepare(connection, cdc_password(new=True), described, patience, say)
         unread = unread_slot(query)
         found = source_checks.findings(described, CDC_ROLE, query)
     for finding in found:
@@ -139,22 +142,20 @@ def release(
     user: User = "postgres",
     restore_identities: Annotated[
         bool,
-        typer.Option(
-            "--restore-identities", help="Give tables and partitions back the replica identity that they had before."
-        ),
+        typer.Option("--restore-identities", help="Restore the former replica identity of tables and partitions."),
     ] = False,
     patience: Patience = PATIENCE_SECONDS,
 ) -> None:
-    """Take away what `capture` made of a database of your own, and the replication slot. Your tables stay.
+    """Undo `capture` in a database of your own, and drop the replication slot. Your tables stay.
 
     Tables are changed one at a time, as `capture` does it. Without --restore-identities, the command prints the
-    statements that give tables and partitions back the replica identity that they had.
+    statements that restore the former replica identity of tables and partitions.
     """
     with connect(host, port, user, name) as connection:
         left = administration.release(connection, restore_identities, patience, say)
     say(f"{name} is captured no more")
     if left.identities:
-        say("Tables have another replica identity than before. These statements give it back to them:")
+        say("Some tables still have the replica identity that capture set. These statements restore the former one:")
         for statement in left.identities:
             say(f"  {statement};")
     for reason in left.refused:

@@ -24,7 +24,7 @@ from headwater.yaml_files import either
 Stack = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="Deploy only this stack, such as network, and those that it needs.", show_default="all"
+        metavar="NAME", help="Deploy only this stack, such as network, and the ones that it needs.", show_default="all"
     ),
 ]
 
@@ -32,18 +32,19 @@ Stack = Annotated[
 def deploy(name: Name, stack: Stack = None, *, folder: Folder) -> None:
     """Synthesize the stacks of an environment, and deploy them by cdk deploy.
 
-    The environment local is deployed to the local AWS, which is started for it. If the environment keeps its data, then
+    The environment local is deployed to the local AWS, which this command starts. If the environment keeps its data,
     cdk deploy runs twice. The first run creates stacks without protection from deletion, so that a failed creation can
-    be tried again. The second run protects them when all are complete. In dev CDK asks before it widens a right or
-    opens a port, elsewhere before every change.
+    be tried again. The second run protects the stacks when all are complete. In dev, CDK asks before it widens a right
+    or opens a port. In other environments, CDK asks before every change.
 
-    Nothing is deployed if the account has stacks of another lake, or if lake.format is lower than the deployed one. The
-    same goes if stacks of another kind of source are left, such as Aurora's beside an existing database. Stacks of a
-    source without a contract stay as they are; the last lines name them, and the command that deletes them. Nothing is
-    uploaded to AWS if a file has no origin: neither a lock nor this repository explains it (docs/reference/review.md).
+    Nothing is deployed if the account has stacks of another lake, or if lake.format is lower than the deployed one.
+    Nothing is deployed either if stacks of another kind of source are left, such as Aurora's beside an existing
+    database. Stacks of a source without a contract stay as they are; the last lines name these stacks, and the command
+    that deletes them. Nothing is uploaded to AWS if neither a lock file nor this repository explains a file's origin
+    (docs/reference/review.md).
 
-    With --stack, deploy only one stack and those that it needs, such as the network before an existing database can be
-    reached from it.
+    --stack deploys one stack and the ones that it needs. Use it, for example, to make the network before the existing
+    database can be reached from there.
     """
     environment = synthesis.synthesize(folder, name)
     account = accounts.of(environment, folder)
@@ -56,7 +57,7 @@ def deploy(name: Name, stack: Stack = None, *, folder: Folder) -> None:
     lake_format.refuse_lower(environment, there)
     refuse_another_kind(environment, there, stacks)
     if not environment.data.retain:
-        # There is nothing to protect, and it takes a while to synthesize once more.
+        # Nothing is protected here, and a second synthesis takes a while.
         _deploy(account, account.approval, *chosen, "--app", str(folder.synthesized))
     else:
         unprotected = incomplete(there, stacks)
@@ -73,7 +74,7 @@ def deploy(name: Name, stack: Stack = None, *, folder: Folder) -> None:
 
 
 def _full_name(environment: Environment, part: str, stacks: Sequence[str]) -> str:
-    """Return the name in CloudFormation of a stack. Raises UserError if the environment has no such stack."""
+    """Return a stack's name in CloudFormation. Raises UserError if the environment has no such stack."""
     full_name = f"{environment.prefix}-{part}"
     if full_name not in stacks:
         parts = either(sorted(name.removeprefix(f"{environment.prefix}-") for name in stacks))
@@ -82,14 +83,14 @@ def _full_name(environment: Environment, part: str, stacks: Sequence[str]) -> st
 
 
 def _left_over(environment: Environment, there: Collection[str], stacks: Sequence[str]) -> Iterator[str]:
-    """Name the stacks of each source without a contract."""
+    """Yield the lines that name the stacks of each source without a contract."""
     prefix = f"{environment.prefix}-"
     wanted = [name.removeprefix(prefix) for name in stacks]
     for source in STACKS:
         left = left_over(source, [name.removeprefix(prefix) for name in there if name.startswith(prefix)], wanted)
         goes, kept = ([f"{prefix}{part}" for part in parts] for parts in divided(left, environment))
         if goes:
-            yield f"No contract of {SOURCE_NAMES[source]} is left, and these stacks of it cost money: {', '.join(goes)}"
+            yield f"No contract of {SOURCE_NAMES[source]} is left, but its stacks still cost money: {', '.join(goes)}"
             yield f"Delete them: headwater destroy --env {environment.name} --source {source}"
         if kept:
             yield (
@@ -106,8 +107,8 @@ def _described(environment: Environment, account: Account) -> dict[str, Any]:
     """
     try:
         if environment.data.retain:
-            # CDK would deploy to the environment's account all the same, by the roles of its bootstrap. In another one
-            # the stacks are not, so that all would be taken for new and lose their protection.
+            # With credentials of another account, CDK would still deploy to the environment's account, by the roles of
+            # its bootstrap. But this command would find no stacks, take all for new, and remove their protection.
             refuse_another(environment, account.client("sts").get_caller_identity()["Account"])
         return described_stacks(account.client("cloudformation"))
     except (BotoCoreError, ClientError) as error:
@@ -118,7 +119,7 @@ def _described(environment: Environment, account: Account) -> dict[str, Any]:
 
 
 def _without_protection(stacks: Sequence[str]) -> tuple[str, str]:
-    """The options by which CDK synthesizes the stacks anew, these without protection."""
+    """Return the options by which CDK synthesizes the stacks anew, and leaves ``stacks`` without protection."""
     return "--context", f"{UNPROTECTED}={','.join(stacks)}"
 
 

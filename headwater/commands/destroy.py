@@ -22,25 +22,25 @@ from headwater.environment.model import Environment, ExistingDatabase
 from headwater.environment.rules import read_environment
 
 SLOT_LEFT = 4
-"""The status if the stacks are gone and a replication slot is left in an existing database."""
+"""The exit status if the stacks are gone, but a replication slot is left in an existing database."""
 
 
 Source = Annotated[
     Literal["postgresql", "dynamodb"] | None,
-    typer.Option(help="Delete only the stacks of this source. No contract may be left of it."),
+    typer.Option(help="Delete only the stacks of this source. Remove its contracts first."),
 ]
 
 
 def destroy(name: Name, source: Source = None, *, folder: Folder) -> None:
     """Delete the stacks of an environment by cdk destroy. The local AWS ends with its last stack.
 
-    With --source, delete the stacks that only this source needs. First remove its contracts, and deploy. Stacks that
-    hold data stay if the environment keeps its data; the last lines name them. Without --source, nothing is deleted if
-    such stacks are left.
+    --source deletes the stacks that only this source needs. Before, remove the source's contracts, and deploy. If the
+    environment keeps its data, stacks that hold data stay, and the last lines name them. Without --source, nothing is
+    deleted as long as a source without a contract has stacks.
 
-    Beside an existing database the source connector drops its replication slot if the environment's data goes with its
-    stacks. The slot stays if the environment keeps its data, or if the slot could not be dropped. The status is then 4,
-    and the last lines say why, what the slot costs, and how to drop it.
+    In an existing database, the source connector drops its replication slot if the environment's data is deleted with
+    its stacks. The slot stays if the environment keeps its data, or if dropping fails. The status is then 4, and the
+    last lines say why the slot stays, what it costs, and how to drop it.
     """
     environment = read_environment(name, folder.config)
     account = accounts.of(environment, folder)
@@ -62,8 +62,10 @@ def destroy(name: Name, source: Source = None, *, folder: Folder) -> None:
 
 @contextmanager
 def _left_slot_told_last(environment: Environment) -> Iterator[list[str]]:
-    """At the end, also after an error of the block, print why a replication slot is left in an existing database. The
-    block puts the reason into the list. Raises typer.Exit if there is one."""
+    """Print at the end of the block, even after its error, why a replication slot is left in an existing database.
+
+    The block puts the reason into the list. Raises typer.Exit if the list has one.
+    """
     left: list[str] = []
     database = environment.database
     try:
@@ -73,17 +75,19 @@ def _left_slot_told_last(environment: Environment) -> Iterator[list[str]]:
             at = ["--host", database.host, "--port", str(database.port), "--database", database.name]
             say(f"The replication slot {SLOT} of {database.name} on {database.host}:{database.port} {left[0]}.")
             say(COST)
-            say("If no deploy is to go on from it, drop it there, as the server's administrator:")
+            say("Unless a later deploy goes on from this slot, drop it there, as the server's administrator:")
             say(f"  {DROP_STATEMENT}")
-            advise("Or drop it with all else that `headwater db capture` has made:")
+            advise("Or drop the slot with everything else that `headwater db capture` has made:")
             advise(f"  headwater db release {shlex.join([*at, '--user', 'postgres'])}")
     if left and isinstance(database, ExistingDatabase):
         raise typer.Exit(SLOT_LEFT)
 
 
 def _delete(environment: Environment, account: Account, delete: Callable[[], None], left: list[str]) -> None:
-    """Delete the stacks, and add to ``left`` what the source connector's custom resource has recorded of a slot that
-    stays. Raises as ``delete`` does."""
+    """Delete the stacks, and add to ``left`` why a replication slot stays.
+
+    The source connector's custom resource has recorded the reason. Raises what ``delete`` raises.
+    """
     parameters = account.client("ssm")
     try:
         delete()
@@ -93,12 +97,12 @@ def _delete(environment: Environment, account: Account, delete: Callable[[], Non
 
 
 def _record(parameters: Any, name: str) -> list[str]:
-    """Take the record away that a parameter of Systems Manager may hold."""
+    """Return why a slot stays, as a parameter of Systems Manager may say, and delete the parameter."""
     try:
         why = str(parameters.get_parameter(Name=name)["Parameter"]["Value"])
         parameters.delete_parameter(Name=name)
     except (BotoCoreError, ClientError) as error:
         if isinstance(error, ClientError) and error.response["Error"]["Code"] == "ParameterNotFound":
             return []
-        return [f"may be left: {error}, so that nobody read in the parameter {name} whether it is"]
+        return [f"may be left: reading the parameter {name}, which would say so, failed: {error}"]
     return [f"stays: {why}"]

@@ -21,7 +21,7 @@ def diff(name: Environment, *, folder: Folder) -> None:
     settings = synthesis.synthesize(folder, name)
     account = accounts.of(settings, folder)
     if settings.is_local or boto3.Session().get_credentials() is not None:
-        # cdk diff says nothing of stacks that have left the app.
+        # cdk diff does not report stacks that are no longer in the app.
         for warning in comparison(folder, settings).warnings():
             advise(warning)
         account.cdk(["diff", "--app", str(folder.synthesized)])
@@ -31,7 +31,7 @@ def diff(name: Environment, *, folder: Folder) -> None:
 
 
 def show_difference(folder: LakeFolder, environment: model.Environment) -> None:
-    """Print how an environment differs from its baselines. Its stacks are the ones that were synthesized last."""
+    """Print how an environment's stacks, as they were synthesized last, differ from its baselines."""
     found = comparison(folder, environment)
     advise("\n".join(found.summary()))
     if difference := found.difference():
@@ -39,7 +39,7 @@ def show_difference(folder: LakeFolder, environment: model.Environment) -> None:
 
 
 def comparison(folder: LakeFolder, environment: model.Environment) -> Comparison:
-    """Return an environment's baselines beside its stacks that were synthesized last."""
+    """Return the comparison of an environment's baselines with its stacks as they were synthesized last."""
     reviewed = baselines.read_whole(folder.baselines / environment.name)
     now = environment.document(), baselines.from_assembly(folder.synthesized)
     return Comparison(environment.name, reviewed, now, folder.acknowledged, Specification())

@@ -1,4 +1,4 @@
-"""The comparison of ``headwater verify --watch``: all tables beside each other, until somebody ends it."""
+"""The comparison of ``headwater verify --watch``, which compares all tables until somebody ends it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from headwater.console import say
 from headwater.errors import UserError
 from headwater.operations import watched
 from headwater.operations.watched import Watched
+from headwater.verify import raised_in
 from headwater.verify.forms import Row
 from headwater.verify.paced_reader import PASS_MINUTES, STATEMENT_MINUTES
 from headwater.verify.watch import DIFFERENT, EXTRA, MISSING, MOST_DIFFERENCES, Difference, TableWatch
@@ -35,48 +36,52 @@ _BEHIND_SECONDS = 900.0
 _WHOLE_SECONDS = 6 * 3600.0
 _TRIES_ONCE = 3
 _ROUNDS = "rounds"
-# The longest pass over a table, and the longest statement beside it.
+# The longest time of a step: a pass over a table and one more statement.
 _LONGEST_STEP_SECONDS = (PASS_MINUTES + STATEMENT_MINUTES) * 60.0
 
 Repair = Callable[[str, Sequence[Difference], bool], bool]
-"""Has rows of a table that differ read again. The last argument allows the whole table, if that is needed. Returns
-whether the whole table is read. Raises UserError."""
+"""Has a table's differing rows read again, and returns whether the whole table is read.
+
+The last argument allows reading the whole table, if that is needed. Raises UserError.
+"""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The lake and the metrics in which the comparison keeps its results, for ``headwater status`` and the alarms."""
+    """The lake and the metrics that hold the comparison's results, for ``headwater status`` and the alarms."""
 
     s3: Any
-    """boto3's client of S3."""
+    """boto3's client for S3."""
     lake: str
-    """The address of the lake: the results lie beside its tables."""
+    """The address of the lake. The results lie beside its tables."""
     cloudwatch: Any = None
-    """boto3's client of CloudWatch; None if the lake is of no environment."""
+    """boto3's client for CloudWatch; None if the lake belongs to no environment."""
     database: str = ""
-    """The environment's Glue database, by which its metrics are named."""
+    """The environment's Glue database, which names its metrics."""
 
 
 @dataclass
 class _Failure:
-    """A failure of a part of a comparison, which is tried again."""
+    """A failure of one part of a comparison. The part is tried again."""
 
     said: str
     """The error, without values of rows."""
     since: float
     """When it failed first, in epoch seconds."""
     times: int = 1
-    """How often it has failed since."""
+    """How often the part has failed since then."""
 
 
 @dataclass
 class _Table:
-    """A table, its comparison, and the comparison's progress."""
+    """The comparison of one table, and its progress."""
 
     name: str
+    """The table's name."""
     watch: TableWatch
+    """The table's comparison."""
     at_once: int
-    """How many rows are repaired at a time."""
+    """How many rows one repair reads at most."""
     started_at: float
     """When this run began, in epoch seconds."""
     former: Watched | None = None
@@ -86,13 +91,13 @@ class _Table:
     round_at: float | None = None
     """When the last complete round ended, in epoch seconds."""
     seconds: float = 0.0
-    """How long that round took."""
+    """How long the last complete round took."""
     told: Mapping[Row, Difference] = field(default_factory=dict)
     """The differences that were printed."""
     failures: dict[str, _Failure] = field(default_factory=dict)
-    """By part of the comparison, why it fails now."""
+    """The current failures, by part of the comparison."""
     kept_at: float = -math.inf
-    """When the results were kept last, in seconds of the monotonic clock."""
+    """When the results were last written, in seconds of the monotonic clock."""
 
     @property
     def is_known(self) -> bool:
@@ -101,14 +106,14 @@ class _Table:
 
     @property
     def failure(self) -> _Failure | None:
-        """The failure that has lasted longest."""
+        """The failure that has lasted longest, if there is one."""
         return min(self.failures.values(), key=lambda failure: failure.since, default=None)
 
 
 class _Repairs:
-    """Has rows that differ read again, in threads of its own, because a repair may wait for a job.
+    """Has differing rows read again, in threads of its own, because a repair may wait for a job.
 
-    Each table has one repair at a time, of a bounded number of rows.
+    A table has at most one repair at a time, and a repair has a bounded number of rows.
     """
 
     def __init__(self, repair: Repair) -> None:
@@ -117,7 +122,7 @@ class _Repairs:
         self._asked_at: dict[tuple[str, Row], float] = {}
         self._whole_at: dict[str, float] = {}
         self.failed: dict[str, str] = {}
-        """Why the last repair of a table failed."""
+        """By table, why its last repair failed."""
 
     @property
     def are_done(self) -> bool:
@@ -129,9 +134,9 @@ class _Repairs:
         return all((name, key) in self._asked_at for key in differences)
 
     def ask(self, name: str, differences: Mapping[Row, Difference], at_once: int) -> None:
-        """Have some of these rows of a table read again, the longest unrepaired first.
+        """Have some of a table's differing rows read again, first those that have waited longest for a repair.
 
-        It leaves out rows whose last repair is too recent to have reached the lake. A whole table is read again a few
+        Rows are left out if their last repair is too recent to have reached the lake. A whole table is read again a few
         times a day at most.
         """
         now = time.monotonic()
@@ -145,7 +150,8 @@ class _Repairs:
         for key in chosen:
             self._asked_at[name, key] = now
         self._busy.add(name)
-        # A daemon: the end of the comparison does not wait for a repair, which its job or connector finishes alone.
+        # A daemon thread: the end of the comparison does not wait for a repair, which the job or the connector finishes
+        # without this process.
         work = (name, [differences[key] for key in chosen], may_be_whole)
         threading.Thread(target=self._run, args=work, daemon=True).start()
 
@@ -159,18 +165,18 @@ class _Repairs:
             if self._repair(name, chosen, may_be_whole):
                 self._whole_at[name] = time.monotonic()
             self.failed.pop(name, None)
-        except BaseException as error:  # whatever it is, a comparison that never ends goes on
+        except BaseException as error:  # the comparison goes on after any error of a repair
             self.failed[name] = _said(error)
-            _tell(f"{name}: the repair failed, its rows still differ; next try in ten minutes: {self.failed[name]}")
+            _tell(f"{name}: the repair failed, and the rows still differ; next try in ten minutes: {self.failed[name]}")
         finally:
             self._busy.discard(name)
 
 
 class _Pulse:
-    """Sends to CloudWatch once a minute that the comparison of these tables runs.
+    """Reports to CloudWatch once a minute that the comparison of these tables runs.
 
-    It sends also while a long statement runs. It stops at the end of its context, or when one step takes longer than
-    any step may.
+    The thread reports even while a long statement runs. It stops at the end of its context, or if one step takes longer
+    than the longest allowed step.
     """
 
     def __init__(self, kept: Kept, tables: Sequence[str]) -> None:
@@ -199,15 +205,15 @@ class _Pulse:
                 try:
                     watched.tell_that_it_runs(self._kept.cloudwatch, self._kept.database, self._tables)
                 except (BotoCoreError, ClientError) as error:
-                    _tell(f"CloudWatch does not learn that the comparison runs, and its alarm may ring: {error}")
+                    _tell(f"CloudWatch was not told that the comparison runs, so its alarm may ring falsely: {error}")
             if self._over.wait(_TOLD_SECONDS):
                 return
 
 
 class EndlessComparison:
-    """Compares each table every ``every`` seconds, and has rows that differ read again by ``repair``, if it is given.
+    """Compares each table every ``every`` seconds, and repairs differing rows by ``repair``, if that is given.
 
-    A row is repaired as soon as it is found, and again from time to time while it differs.
+    A differing row is repaired as soon as it is found, and again from time to time while it differs.
     """
 
     def __init__(self, every: float, kept: Kept, repair: Repair | None) -> None:
@@ -217,27 +223,33 @@ class EndlessComparison:
         self._tables: list[_Table] = []
 
     def add(self, name: str, watch: TableWatch, at_once: int = 1_000) -> None:
-        """Add a table, with ``at_once`` of its rows repaired at a time, and read the results of an earlier run.
+        """Add a table, and read the results of an earlier run. One repair reads at most ``at_once`` rows.
 
         Raises what boto3 raises.
         """
         former = None
         try:
             former = watched.read(self._kept.s3, self._kept.lake, name)
-        except UserError as error:  # this run writes the results anew
+        except UserError as error:  # unreadable results are replaced by this run's
             _tell(str(error))
         self._tables.append(_Table(name, watch, at_once, time.time(), former))
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why tables cannot be compared now, by table."""
+        return {table.name: table.failure.said for table in self._tables if table.failure is not None}
 
     def run(self, *, once: bool) -> bool:
         """Compare until Ctrl-C or SIGTERM, and return whether all rows were equal at the end.
 
-        With ``once``, it ends after one round and its trials. It ends before that if the lake stays behind its source,
-        or a table has failed three times. Undecided rows then count as not equal. SIGTERM always returns True. Raises
-        CredentialsRefused.
+        With ``once``, the comparison ends after one round and its trials. It ends earlier if the lake stays behind its
+        source, or a table has failed three times. With ``once``, undecided rows count as not equal. SIGTERM always
+        returns True. Raises CredentialsRefused.
         """
         ended = False
         try:
             with _terminable(), _Pulse(self._kept, [] if once else [table.name for table in self._tables]) as pulse:
+                # Each table has three tasks: its rounds, the first trials of rows that differ, and further trials.
                 works = [self._upkeep()]
                 for table in self._tables:
                     works.append(self._rounds(table, once=once))
@@ -248,7 +260,7 @@ class EndlessComparison:
                         break
             ended = True
         except KeyboardInterrupt:
-            # Ctrl-C ends the comparison for good; a service manager, which sends SIGTERM, may start it again.
+            # Ctrl-C ends the comparison for good. SIGTERM comes from a service manager, which may start it again.
             ended = True
             say("Ended")
         except _Terminated:
@@ -282,7 +294,7 @@ class EndlessComparison:
                 yield from table.watch.round()
             except CredentialsRefused:
                 raise
-            except Exception as error:  # whatever it is, a comparison that never ends goes on
+            except Exception as error:  # the comparison goes on after any error of a round
                 yield self._failed(table, _ROUNDS, error)
                 continue
             table.failures.pop(_ROUNDS, None)
@@ -318,7 +330,7 @@ class EndlessComparison:
         said = _said(error)
         former = table.failures.get(part)
         if former is None or former.said != said:
-            detail = "" if isinstance(error, UserError) else f": {error}"
+            detail = "" if isinstance(error, UserError) else raised_in(error)
             _tell(f"{table.name}: the comparison failed and tries again soon: {said}{detail}")
         times = 1 if former is None else former.times + 1
         table.failures[part] = _Failure(said, time.time() if former is None else former.since, times)
@@ -332,15 +344,16 @@ class EndlessComparison:
                     if self._repairs is not None:
                         self._repairs.ask(table.name, dict(table.watch.differences), table.at_once)
                 except Exception as error:  # as above
-                    _tell(f"{table.name}: its results could not be shown or kept: {_said(error)}")
+                    _tell(f"{table.name}: its results could not be shown or stored: {_said(error)}")
             yield _POLL_SECONDS
 
     def _look_after(self, table: _Table, *, ended: bool | None = None) -> None:
-        """Print which rows have begun or ceased to differ, and keep the results.
+        """Print which rows have begun or ceased to differ, and write the results into the lake.
 
-        The results are kept once a minute, when they have changed, and at the end. ``ended`` is None before the end;
-        then it says whether somebody ended the comparison on purpose.
+        The results are written once a minute, when they have changed, and at the end. ``ended`` is None before the end.
+        At the end it says whether somebody ended the comparison on purpose.
         """
+        # Compare the present differences with those that were printed before.
         former, table.told = table.told, dict(table.watch.differences)
         for key, difference in table.told.items():
             if key not in former or former[key].kind != difference.kind:
@@ -362,13 +375,13 @@ class EndlessComparison:
         table.kept_at = at if is_due else table.kept_at
         if known.is_behind and is_due:
             behind = known.behind_seconds
-            _tell(f"{table.name}: waiting: the lake does not have what the source had {behind:,.0f} s ago")
+            _tell(f"{table.name}: waiting, because the lake lacks changes that the source made {behind:,.0f} s ago")
         try:
             watched.write(self._kept.s3, self._kept.lake, known)
             if self._kept.cloudwatch is not None and is_due:
                 watched.measure(self._kept.cloudwatch, self._kept.database, known)
         except (BotoCoreError, ClientError) as error:
-            _tell(f"{table.name}: its results could not be kept; headwater status shows older ones: {error}")
+            _tell(f"{table.name}: its results could not be stored, so headwater status shows older ones: {error}")
 
     def _known(self, table: _Table, *, ended: bool) -> Watched:
         watch = table.watch
@@ -397,7 +410,11 @@ class EndlessComparison:
 
 
 def _in_turn(works: Sequence[Iterator[float]]) -> Iterator[None]:
-    """Run the steps of several works in turn, each when the seconds of its last step have passed; yield after each."""
+    """Run the steps of several tasks in turn, and yield after each step.
+
+    A step yields the seconds until the next step of its task.
+    """
+    # A heap of the next steps, by the time when they are due. Numbers decide between steps of the same time.
     numbers = itertools.count()
     waiting = [(0.0, next(numbers), work) for work in works]
     while waiting:
@@ -411,7 +428,7 @@ def _in_turn(works: Sequence[Iterator[float]]) -> Iterator[None]:
 
 
 class _Terminated(SystemExit):
-    """SIGTERM has come. As at any end of a program, a statement that runs is cancelled."""
+    """SIGTERM has arrived. The program ends as at any exit: a running statement is cancelled."""
 
 
 @contextmanager
@@ -427,7 +444,7 @@ def _terminable() -> Iterator[None]:
 
 
 def _said(error: BaseException) -> str:
-    """An error's text if it is a UserError, else its type, because other texts may repeat a row's values."""
+    """Return the text of a UserError, or another error's type, because its text may repeat a row's values."""
     return str(error) if isinstance(error, UserError) else type(error).__name__
 
 

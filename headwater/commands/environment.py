@@ -22,11 +22,11 @@ def _environment() -> None:
 @app.command()
 def show(
     name: Environment,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, by the fields' names.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object with an entry for each field.")] = False,
     *,
     folder: Folder,
 ) -> None:
-    """Print every field with its value and where that comes from: the file, the size, or a default with its reason."""
+    """Print every field with its value and the value's origin: the file, the size, or a default with its reason."""
     environment, origins = read_with_origins(name, folder.config)
     found = {field: (value, origins[field]) for field, value in leaves(environment.document())}
     if as_json:

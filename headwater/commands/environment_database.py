@@ -1,4 +1,4 @@
-"""The PostgreSQL database of an environment: where it is, who logs in by which password, and whom to trust."""
+"""The PostgreSQL database of an environment: its address, the role and password, and the trusted authority."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headwater.lake_folder import LakeFolder
 from headwater.operations.deployed import Deployed
 
 _VERIFIES = ("verify-ca", "verify-full")
-_NO_SECRET = "ResourceNotFoundException"  # noqa: S105 - an error's code
+_NO_SECRET = "ResourceNotFoundException"  # noqa: S105 - an error code
 
 
 class EnvironmentDatabase:
-    """The database that an environment's file describes: the one that its deployment has made, or an existing one."""
+    """The database that an environment's file describes: one that its deployment has made, or an existing one."""
 
     def __init__(self, deployed: Deployed, folder: LakeFolder) -> None:
         self._deployed = deployed
@@ -28,7 +28,7 @@ class EnvironmentDatabase:
         self._folder = folder
 
     def user(self, *, as_owner: bool) -> str:
-        """Return the role that a command logs in as by default. ``as_owner``: it writes, too."""
+        """Return the role that a command logs in as by default. With ``as_owner`` the role may write, too."""
         if isinstance(self._environment.database, ExistingDatabase):
             return CDC_ROLE
         return OWNER_ROLE if as_owner else READER_ROLE
@@ -36,19 +36,19 @@ class EnvironmentDatabase:
     def login(
         self, host: str | None, port: int | None, database: str | None, user: str | None, *, as_owner: bool
     ) -> Login:
-        """Return how a command logs in. What the options do not say, the environment does.
+        """Return how a command logs in. The environment completes the options that are None.
 
-        A ``host`` is another way to the server, such as a tunnel: the server's certificate has its own name all the
-        same. Raises UserError.
+        A ``host`` is another way to the server, such as a tunnel. The server's certificate still has to name the
+        server, not ``host``. Raises UserError.
         """
         user = user or self.user(as_owner=as_owner)
-        # Raises UserError where the section is missing.
+        # Raises UserError if the section is missing.
         at = self._environment.postgresql.database
         if isinstance(at, ExistingDatabase):
             name, known_port, known_database = at.host, at.port, at.name
         else:
             with self._deployed.refusals():
-                # An environment of the same name may be in another account.
+                # Check the account first: another account may have an environment of the same name.
                 _ = self._deployed.account
                 name, known_database = self._deployed.database_host, at.name
                 known_port = port or self._deployed.database_port
@@ -68,13 +68,13 @@ class EnvironmentDatabase:
         return Login(parts, password, password_from, authority, way, self._where_unreached())
 
     def _password(self, user: str) -> tuple[str, str]:
-        """The password, and what holds it."""
+        """Return the password, and the variable or secret that holds it."""
         secret = self._deployed.secret_of(user)
         if secret is None:
             return database_password(user), PASSWORD_VARIABLE
         if os.environ.get(PASSWORD_VARIABLE):
-            # It may be meant for another server, such as the one that `headwater contract infer` reads.
-            given = f"{PASSWORD_VARIABLE}, which is used in place of the secret {secret}: unset it to use that"
+            # The variable may be meant for another server, such as the one that `headwater contract infer` reads.
+            given = f"{PASSWORD_VARIABLE}, which replaces the secret {secret}: unset the variable to use the secret"
             return database_password(user), given
         environment = self._environment
         otherwise = f"or give the password in {PASSWORD_VARIABLE}"
@@ -85,29 +85,29 @@ class EnvironmentDatabase:
             if isinstance(error, ClientError) and error.response["Error"]["Code"] == _NO_SECRET:
                 made = f"run headwater deploy --env {environment.name}"
                 if isinstance(environment.database, ExistingDatabase):
-                    made = "make the one that database.secret names (docs/how-to/existing-sources.md)"
+                    made = "make the secret that database.secret names (docs/how-to/existing-sources.md)"
                 raise UserError(
                     f"{environment.name}: found no secret {secret} in {environment.region} of this account, expected "
-                    f"the one of {user}: {made}, {otherwise}"
+                    f"one with the password of {user}: {made}, {otherwise}"
                 ) from None
             raise UserError(
-                f"{environment.name}: found {error}, expected the secret {secret} of {user}: use credentials that may "
-                f"secretsmanager:GetSecretValue on it, and kms:Decrypt with its key, {otherwise}"
+                f"{environment.name}: found {error}, expected the secret {secret} of {user}: use credentials with "
+                f"secretsmanager:GetSecretValue on the secret and kms:Decrypt on its key, {otherwise}"
             ) from None
         try:
             return str(json.loads(answer["SecretString"])["password"]), f"the secret {secret}"
         except (KeyError, TypeError, ValueError):
             raise UserError(
                 f"{environment.name}: found a secret {secret} without a password, expected JSON with the fields "
-                f"username and password: write it anew, {otherwise}"
+                f"username and password: write the secret anew, {otherwise}"
             ) from None
 
     def _where_unreached(self) -> str:
         if self._environment.is_local:
-            return f"headwater logs database --env {self._environment.name} says how it is."
+            return f"See its log: headwater logs database --env {self._environment.name}."
         if isinstance(self._environment.database, ExistingDatabase):
-            return "Name another way to it by --host and --port (docs/how-to/existing-sources.md)."
+            return "Name another way to the server by --host and --port (docs/how-to/existing-sources.md)."
         return (
-            "It is inside the environment's network: open the tunnel through the bastion, and add --host localhost "
-            "(docs/reference/stacks.md#the-bastion)."
+            "The server is inside the environment's network: open the tunnel through the bastion, and add "
+            "--host localhost (docs/reference/stacks.md#the-bastion)."
         )

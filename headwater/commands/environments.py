@@ -1,4 +1,4 @@
-"""What the verbs share that ask a deployed environment: which it is, and AWS's clients for it."""
+"""The deployed environment that a verb names, with AWS clients for its account."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -16,36 +16,34 @@ from headwater.lake_folder import LakeFolder
 from headwater.operations.deployed import Deployed
 
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# A person waits: what does not answer is told soon.
+# A person waits for the answer, so requests fail within a minute or so.
 _IMPATIENT = Config(
     connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 3, "mode": "standard"}, max_pool_connections=32
 )
 
 
-def deployed(name: str, folder: LakeFolder) -> Deployed:
-    """Return an environment as the lake folder describes it, in the account of the credentials at hand.
+def deployed(name: str, folder: LakeFolder, contracts: Sequence[Contract] = ()) -> Deployed:
+    """Return an environment as the lake folder describes it, in the account of the current credentials.
 
-    The environment ``local`` is in the local AWS that AWS_ENDPOINT_URL names; if the variable is not set, in the lake
-    folder's. Raises UserError.
+    The environment has these ``contracts``, or by default all contracts of the folder. The environment ``local`` is in
+    the local AWS that AWS_ENDPOINT_URL names. If the variable is not set, it is in the lake folder's local AWS. Raises
+    UserError.
     """
-    return described(read_environment(name, folder.config), read_contracts(folder.contracts), folder)
+    return described(read_environment(name, folder.config), contracts or read_contracts(folder.contracts), folder)
 
 
 def described(environment: Environment, contracts: Sequence[Contract], folder: LakeFolder) -> Deployed:
-    """Return an environment with contracts that were read before. Raises UserError as ``deployed`` does."""
+    """Return an environment with these contracts. Raises UserError as ``deployed`` does."""
     return Deployed(environment, contracts, _clients(environment, folder))
 
 
 def as_now(known: Deployed, folder: LakeFolder) -> Deployed:
-    """Return an environment as its file and its stacks say now, with the contracts and clients that are known.
-
-    Raises UserError.
-    """
+    """Return an environment with its file read anew, and the contracts and clients of ``known``. Raises UserError."""
     return Deployed(read_environment(known.environment.name, folder.config), known.contracts, known.client)
 
 
 def printable(text: str) -> str:
-    """A text of a log or an error without what would steer a terminal, or could not be written to it."""
+    """Return a text without characters that would steer a terminal or could not be written to it."""
     return _STEERING.sub("?", text).encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""``headwater expire``: delete a table's past now, and not when it expires."""
+"""``headwater expire``: delete a table's past now, before it expires."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from headwater.lake.requests.protocol import Requests, Status
 
 
 def expire(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table's name, as in its contract.")],
     environment: Annotated[str, ENVIRONMENT] = "",
     lake: Annotated[str, LAKE] = "",
     *,
@@ -24,10 +24,11 @@ def expire(
     region: Annotated[str, REGION] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Have the running writers delete at once what a table keeps for a time only, and watch them.
+    """Have the running writers delete at once the data of a table that would expire later, and watch them.
 
-    Replaced files go, landing objects that are read, older versions in S3, and what its history knows of before. The
-    rows stay. It cannot be undone. Ctrl-C stops only the watching; run the same command again to go on.
+    The writers delete replaced files, landing objects that are already read, older object versions in S3, and earlier
+    versions of rows in the table's history. The current rows stay. The deletion cannot be undone. Ctrl-C stops only the
+    watching; run the same command again to go on.
     """
     contract = sources.contract_of(read_contracts(folder.contracts), table)
     place = lakes.of_option(environment, folder, lake, endpoint, region)
@@ -48,4 +49,4 @@ def _tell(table: str, status: Status | None) -> None:
     )
     say(f"{table}: deleted {files:,} replaced files, {landed:,} landing objects and {versions:,} older versions")
     if left:
-        say(f"{left:,} landing objects stay: the newest of each partition, and what a table has not read")
+        say(f"{left:,} landing objects stay: the newest of each partition, and those that a table has not read yet")

@@ -14,26 +14,26 @@ from headwater.lake.requests.protocol import withdraw as withdraw_request
 
 
 def fill(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table's name, as in its contract.")],
     environment: Annotated[str, ENVIRONMENT] = "",
     lake: Annotated[str, LAKE] = "",
     *,
     folder: Folder,
     endpoint: Annotated[str, ENDPOINT] = "",
     region: Annotated[str, REGION] = "",
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the request back instead.")] = False,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Withdraw the request instead.")] = False,
 ) -> None:
-    """Ask the running writer to fill columns of old rows from what _rest has kept, and watch it.
+    """Have the running writer fill columns of old rows from the unmapped fields in _rest, and watch the writer.
 
-    It fills columns of the writer's current contract: columns that the contract gained, and values that did not fit
-    before. A later change of a row wins. Ctrl-C stops only the watching; the writer goes on.
+    The writer fills columns that its current contract has gained, and values that did not fit before. A later change
+    of a row wins. Ctrl-C stops only the watching; the writer goes on.
     """
     place = lakes.of_option(environment, folder, lake, endpoint, region)
     with s3_errors():
         requests = Requests(place.s3, place.uri, table)
         if withdraw:
             withdraw_request(requests, fill_requests.REQUEST)
-            say("Withdrawn: the writer stops after its current commit; rows that are filled stay filled")
+            say("Withdrawn: the writer stops after its current commit; rows that it has filled stay filled")
             return
         status = watch(requests, fill_requests.ask(requests), "partitions", "rows")
     say(f"Done: {status.records if status is not None else 0:,} rows were filled")

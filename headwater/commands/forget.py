@@ -44,13 +44,13 @@ from headwater.lake.sources.scanned_export import delete_export
 from headwater.postgresql import absence
 
 _SETTINGS = "local"
-"""Whose settings say what expires where options name the lake."""
+"""The environment whose settings say what expires if options name the lake."""
 _MARGIN_MICROS = 60 * 10**6
-"""By how much DynamoDB's approximate time of a change may be ahead."""
+"""How many microseconds DynamoDB's approximate time of a change may be ahead of its clock."""
 
 
 def forget(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table's name, as in its contract.")],
     key: Annotated[
         list[str],
         typer.Argument(metavar="KEY...", help="The row's key: COLUMN=VALUE for each of its columns, or the one value."),
@@ -60,8 +60,8 @@ def forget(
         typer.Option(
             "--env",
             metavar="ENV",
-            help="A deployed environment, which says where lake and tables are, what expires, and the epochs; without "
-            "it, --lake does, with the settings of local.",
+            help="A deployed environment. Its file gives the lake, the tables, the expiries and the epochs. Without "
+            "--env, use --lake; the settings are then local's.",
         ),
     ] = "",
     lake: Annotated[str, LAKE] = "",
@@ -75,19 +75,21 @@ def forget(
     region: Annotated[str, REGION] = "",
     *,
     folder: Folder,
-    receipt: Annotated[Path | None, typer.Option(help="Write the receipt into this file too, as JSON.")] = None,
+    receipt: Annotated[Path | None, typer.Option(help="Also write the receipt into this file, as JSON.")] = None,
     delete_exports: Annotated[
-        bool, typer.Option("--delete-exports", help="Delete the exports, or the copies, of the table beside the lake.")
+        bool, typer.Option("--delete-exports", help="Delete the table's exports or copies, which lie beside the lake.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the source, and say what would be searched.")] = False,
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the requests for the key back instead.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only ask the source, and print what would be searched.")
+    ] = False,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Withdraw the requests for the key instead.")] = False,
 ) -> None:
     """Have the running writers forget a row that its source no longer has.
 
-    The row goes from its table with all older files, its history, landing objects and quarantine. No older record
-    brings it back. The command refuses while the source still has the row. Run it once for each table that has rows of
-    the same person. Ctrl-C stops only the watching; run the same command again to go on. The options say how to reach
-    PostgreSQL; the environment says the rest.
+    The writers erase the row from the table and its older files, the history, the landing objects and the quarantine.
+    No older record brings the row back. The command refuses while the source still has the row. Run it once for each
+    table that has rows of the same person. Ctrl-C stops only the watching; run the same command again to go on. The
+    options say how to reach PostgreSQL; the environment's file has all other settings.
     """
     described = read_contracts(folder.contracts)
     contract = sources.contract_of(described, table)
@@ -120,8 +122,8 @@ def forget(
     until = source.absent_until(texts)
     if until is None:
         raise UserError(
-            f"{source.name}: found the row, expected none: delete it there first. A row that the source has comes back "
-            "with its next change, or when it is read again."
+            f"{source.name}: found the row, expected none: delete it there first. Otherwise it comes back into the "
+            "lake with its next change, or when the table is read again."
         )
     with s3_errors():
         s3, uri = place.s3, place.uri
@@ -132,8 +134,8 @@ def forget(
             return
         if exports:
             raise UserError(
-                f"{exports[0]}: found an export or a copy, expected none: it may have the row, and nothing else "
-                "deletes it. Add --delete-exports, which deletes all of the table beside the lake."
+                f"{exports[0]}: found an export or a copy, expected none: it may have the row, and no writer deletes "
+                "it. Add --delete-exports, which deletes all exports and copies of the table."
             )
         asked = [
             (each.table, requests, *forget_requests.ask(requests, Forgotten(texts, until)))
@@ -145,13 +147,13 @@ def forget(
     written["source"] = {"asked": source.name, "row_is_back": None}
     _write(receipt, written)
     _show(written)
-    # Last, so that the receipt is there even if the source does not answer.
+    # Ask the source last, so that the receipt is written even if the source does not answer.
     written["source"]["row_is_back"] = _is_back(source, texts)
     _write(receipt, written)
 
 
 def _texts(contract: Contract, key: Sequence[str]) -> dict[str, str]:
-    """The key's values by column. Raises UserError."""
+    """Return the key's values by column. Raises UserError."""
     if len(contract.key) == 1 and len(key) == 1 and not key[0].startswith(f"{contract.key[0]}="):
         return {contract.key[0]: key[0]}
     named = [text.partition("=") for text in key]
@@ -165,10 +167,10 @@ def _withdraw(s3: Any, lake: str, contract: Contract, key: Mapping[str, str]) ->
     tables = [each.table for each in lake_tables([contract])]
     withdrawn = [table for table in tables if forget_requests.withdraw(Requests(s3, lake, table), key)]
     if not withdrawn:
-        raise UserError(f"{contract.table}: no such key is to be forgotten: there is nothing to withdraw.")
+        raise UserError(f"{contract.table}: found no request to forget this key: there is nothing to withdraw.")
     say(
-        f"Withdrawn for {' and '.join(withdrawn)}. A writer that has begun stops after its current step: it keeps the "
-        "row away, but older data of it may be left. To delete that too, run the command without --withdraw."
+        f"Withdrawn for {' and '.join(withdrawn)}. A writer that has begun stops after its current step. The row then "
+        "stays away, but older data of it may be left. To delete that too, run the command without --withdraw."
     )
 
 
@@ -176,25 +178,29 @@ def _withdraw(s3: Any, lake: str, contract: Contract, key: Mapping[str, str]) ->
 
 
 class _Source(Protocol):
+    """A table in its source database."""
+
     @property
     def name(self) -> str:
-        """What the source calls the table."""
+        """The table's name in the source."""
 
     def spelled(self, key: Mapping[str, str]) -> dict[str, str]:
-        """The key as changes spell it, of a person's spelling."""
+        """Return a key that a person has typed as change records spell it."""
 
     def absent_until(self, key: Mapping[str, str]) -> str | None:
-        """The highest ``_order`` that the past of a row has which is not there; None if it is there."""
+        """Return the highest ``_order`` that records of an absent row can have; None if the source has the row."""
 
 
 @dataclass
 class _Rows:
-    """A table of PostgreSQL's."""
+    """A table in PostgreSQL."""
 
     contract: Contract
+    """The table's contract."""
     connect: Callable[[], Any]
-    """Opens a connection: an idle one may be cut while the writers work."""
+    """Opens a connection. Each query opens one, because an idle connection may be cut while the writers work."""
     epoch: int
+    """The source connector's epoch."""
 
     @property
     def name(self) -> str:
@@ -216,12 +222,16 @@ class _Rows:
 
 @dataclass
 class _Items:
-    """A table of DynamoDB's."""
+    """A table in DynamoDB."""
 
     client: Any
+    """boto3's client for DynamoDB."""
     contract: Contract
+    """The table's contract."""
     name: str
+    """The table's name in DynamoDB."""
     epoch: int
+    """The epoch of the Glue job."""
 
     def spelled(self, key: Mapping[str, str]) -> dict[str, str]:
         numbers = [name for name in key if self.contract.column(name).source_type == "N"]
@@ -234,6 +244,7 @@ class _Items:
         request = {"Statement": f'SELECT * FROM "{self.name}" WHERE {where}', "Parameters": values}
         further: dict[str, str] = {}
         try:
+            # An answer may have several pages, and the item may be on any of them.
             while True:
                 page = self.client.execute_statement(**request, ConsistentRead=True, **further)
                 if page["Items"]:
@@ -244,8 +255,8 @@ class _Items:
         except (BotoCoreError, ClientError) as error:
             raise UserError(
                 f"{self.name}: DynamoDB did not say whether it has the item: {error}. Nothing is forgotten yet. Check "
-                "--env, or else --dynamodb-table and the endpoint, and the credentials, which need "
-                "dynamodb:PartiQLSelect."
+                "the credentials, which need dynamodb:PartiQLSelect, and --env, or else --dynamodb-table and the "
+                "endpoint."
             ) from None
         asked_at = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
         return order_at_moment(self.epoch, int(asked_at.timestamp()) * 10**6 + _MARGIN_MICROS)
@@ -256,29 +267,32 @@ def _attribute(tag: str, text: str) -> dict[str, Any]:
 
 
 def _is_back(source: _Source, key: Mapping[str, str]) -> bool | None:
-    """Return whether the source has a row of the key again, and report it; None if the source does not answer."""
+    """Return whether the source has a row of the key again, and print a warning. None if the source does not answer."""
     try:
         is_back = source.absent_until(key) is None
     except UserError as error:
         sys.stderr.write(
-            f"{source.name} does not answer, so it may have a row of this key again: {error} "
-            "The row that was forgotten stays forgotten.\n"
+            f"{source.name} does not answer, so it may have a new row of this key: {error} "
+            "The old row stays forgotten.\n"
         )
         return None
     if is_back:
         sys.stderr.write(
-            f"{source.name} has a row of this key again. If it is a new one and the lake lacks it, have it read again: "
+            f"{source.name} has a row of this key again. If that row is new and the lake lacks it, have it read again: "
             "headwater resync --where.\n"
         )
     return is_back
 
 
-# --- What is searched -------------------------------------------------------------------------------------------------
+# --- The searched stores ----------------------------------------------------------------------------------------------
 
 
 def _exports(s3: Any, lake: str, contract: Contract, table: str, *, delete: bool) -> list[str]:
-    """The exports of a contract's DynamoDB table, or the copies of its PostgreSQL table, that are left beside the lake.
-    Raises UserError if one is being loaded, or is not complete."""
+    """Return the addresses of a contract's remaining exports or copies, or with ``delete`` delete them all.
+
+    A DynamoDB table has exports, and a PostgreSQL table has copies. Raises UserError if one is being loaded, or is not
+    complete.
+    """
     if contract.source.database == DYNAMODB:
         left = exports_left.exports_of(s3, lakes.beside(lake, EXPORTS), table)
     else:
@@ -294,7 +308,7 @@ def _exports(s3: Any, lake: str, contract: Contract, table: str, *, delete: bool
 
 
 def _refuse_ended_history(s3: Any, lake: str, contract: Contract, described: Sequence[Contract]) -> None:
-    """Raise UserError if a history was ended whose files are left: no writer takes the row out of them."""
+    """Raise UserError if the table's history was ended and its files are left: no writer erases the row there."""
     table = f"{contract.table}{HISTORY_ENDING}"
     if contract.history is not None or any(other.table == table for other in described):
         return
@@ -302,19 +316,19 @@ def _refuse_ended_history(s3: Any, lake: str, contract: Contract, described: Seq
     folder = key_below(prefix, f"{table}/")
     if s3.list_objects_v2(Bucket=bucket, Prefix=folder, MaxKeys=1)["KeyCount"]:
         raise UserError(
-            f"{object_uri(bucket, folder)}: found files of a history that was ended, expected none. They have old "
-            "values of the row, and no writer takes it out of them. Delete them, older versions too."
+            f"{object_uri(bucket, folder)}: found files of a history that was ended, expected none. The files may have "
+            "old values of the row, and no writer removes these. Delete the files, and their older versions."
         )
 
 
 def _refuse_while_loading(requests: Requests) -> None:
     for id_, _ in requests.listed():
         if id_.partition("/")[0] in (BACKFILL, COPY) and not requests.is_answered(id_):
-            raise UserError(f"{id_}: found a backfill that is not finished: wait for it, or withdraw it")
+            raise UserError(f"{id_}: found an unfinished backfill, expected none: wait for its end, or withdraw it")
 
 
 def _tell_searched(s3: Any, lake: str, contract: Contract, exports: Sequence[str]) -> None:
-    say(f"{contract.source.table} does not have the row. Nothing was done; searched and cleared would be:")
+    say(f"{contract.source.table} does not have the row. Nothing was done. A run without --dry-run would search:")
     bucket, prefix = split_uri(lake)
     for each in lake_tables([contract]):
         for folder in (each.table, f"_quarantine/{each.table}"):
@@ -361,6 +375,7 @@ def _show(receipt: Mapping[str, Any]) -> None:
     console = Console(markup=False, highlight=False)
     say(f"Forgotten: a row of {receipt['table']}. The keyed hash of its key is {receipt['key_hash']}")
     grid = Table("searched", "removed")
+    # First the stores that the writers have cleared, then those that expire elsewhere.
     for table, told in receipt["searched"].items():
         landing = told["landing"]
         grid.add_row(f"{table} and its files", f"{told['rows']:,} rows, {told['files_deleted']:,} files")
@@ -370,18 +385,18 @@ def _show(receipt: Mapping[str, Any]) -> None:
         if landing["objects"]:
             removed = f"{landing['records']:,} records, {landing['rewritten']:,} objects rewritten"
             grid.add_row(f"landing: {landing['objects']:,} objects", removed)
-        grid.add_row(f"older versions of all that in S3, of {table}", f"{told['versions_deleted']:,}")
+        grid.add_row(f"older versions in S3 of these objects of {table}", f"{told['versions_deleted']:,}")
     console.print(grid)
     answers = receipt["searched"].values()
     unreadable = sum(told["landing"]["unreadable"] + told["quarantine_unreadable"] for told in answers)
     if unreadable:
-        say(f"{unreadable:,} records tell no key, so that nobody can say whose they are.")
-        advise("Look at them with headwater quarantine show, and drop them.")
+        say(f"{unreadable:,} records have no readable key, so each of them may be of this row.")
+        advise("Read them with headwater quarantine show, and drop them.")
     grid = Table("expires elsewhere", "gone by", "as said by")
     for entry in receipt["elsewhere"]:
         grid.add_row(entry["place"], entry["gone_by"] or "not known", entry["why"])
     console.print(grid)
     if not any(told["rows"] or told["quarantine_records"] or told["landing"]["records"] for told in answers):
-        say("Nothing of this key was found. Is it that of a row, in capitals and small letters as the lake has it?")
+        say("Found no data of this key. Check the key: the lake distinguishes capitals and small letters.")
     if receipt["not_searched"]:
-        say(f"Not searched, as other tables: {', '.join(receipt['not_searched'])}")
+        say(f"Other tables were not searched: {', '.join(receipt['not_searched'])}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,21 +18,24 @@ from rich.table import Table as Grid
 from headwater.commands import sources
 from headwater.contract import inference
 from headwater.contract.inference import Inferred
+from headwater.contract.reading import read_contract
 from headwater.errors import UserError
+from headwater.postgresql.queries import unreadable_catalog
+from headwater.yaml_files import yaml_paths
 
 Schema = Annotated[str, typer.Option(help="The PostgreSQL schema whose tables get contracts.")]
 Table = Annotated[
     list[str] | None,
-    typer.Option(help="With --schema: a table that gets a contract, in place of all; can be repeated."),
+    typer.Option(help="With --schema: write a contract for this table only; can be repeated."),
 ]
 FromDynamodb = Annotated[
-    list[str] | None, typer.Option(metavar="TABLE", help="A DynamoDB table that gets one; can be repeated.")
+    list[str] | None, typer.Option(metavar="TABLE", help="Write a contract for this DynamoDB table; can be repeated.")
 ]
 Sample = Annotated[int, typer.Option(min=1, help="How many items of a DynamoDB table to look at.")]
 Host = Annotated[str, typer.Option(help="The database's host.")]
 Port = Annotated[int, typer.Option(help="The database's port.", min=1, max=65535)]
 Database = Annotated[str, typer.Option(help="The database's name.")]
-User = Annotated[str, typer.Option(help="A role that may read the catalog, which any may.")]
+User = Annotated[str, typer.Option(help="A role that may read the catalog; any role may.")]
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Tables:
                     self.schema, lambda query: connection.execute(query.encode()).fetchall(), self.tables
                 )
             except psycopg.Error as error:
-                raise UserError(f"PostgreSQL's catalog cannot be read: {str(error).strip()}") from None
+                raise unreadable_catalog(error) from None
 
 
 @dataclass(frozen=True)
@@ -93,10 +97,27 @@ def infer(tables: Tables, items: Items) -> list[Inferred]:
 
 
 def write(found: Sequence[Inferred], folder: Path, *, replace: bool = False) -> None:
-    """Write the contracts that could be inferred. Raises UserError, and writes none, if one is there already, unless
-    they ``replace`` it."""
+    """Write the contracts that could be inferred.
+
+    Raises UserError, and writes none, if one is there already, unless they ``replace`` it. Raises it also if a source
+    table has a contract of another name, or if another source table has a contract of the same name.
+    """
     made = [each for each in found if not each.refused]
+    described = _described(folder)
+    sources_of = {name: source for source, name in described.items()}
     for each in made:
+        former = described.get(each.source, each.name)
+        if former != each.name:
+            raise UserError(
+                f"{folder / former}.yaml: found a contract of {each.source}, expected none but {each.name}.yaml: leave "
+                "the table out (name the others by --table), or remove that contract first"
+            )
+        other = sources_of.get(each.name, each.source)
+        if other != each.source:
+            raise UserError(
+                f"{folder / each.name}.yaml: found a contract of {other}, expected one of {each.source}: name the "
+                "other tables by --table, or remove that contract first"
+            )
         if (folder / f"{each.name}.yaml").exists() and not replace:
             raise UserError(
                 f"{folder / each.name}.yaml: found a contract, expected none: name the tables that lack one by --table "
@@ -105,6 +126,15 @@ def write(found: Sequence[Inferred], folder: Path, *, replace: bool = False) -> 
     folder.mkdir(parents=True, exist_ok=True)
     for each in made:
         (folder / f"{each.name}.yaml").write_text(each.text, encoding="utf-8")
+
+
+def _described(folder: Path) -> dict[str, str]:
+    """The names of the folder's contracts, by their source tables. Leaves out files that cannot be read."""
+    described: dict[str, str] = {}
+    for path in yaml_paths(folder) if folder.exists() else []:
+        with suppress(UserError):
+            described[read_contract(path).source.table] = path.stem
+    return described
 
 
 def show(found: Sequence[Inferred], folder: Path) -> None:

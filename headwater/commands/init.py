@@ -32,15 +32,17 @@ _FIRST = {
     "empty": (("contract infer --schema SCHEMA {at}{user}", "describe your tables"), _CHECK, _BASELINES),
     "example": (_CHECK, _LOCAL, _BASELINES),
     "dynamodb": (_CHECK, _LOCAL, _BASELINES),
-    "checkout": (("upgrade", "show what this release changes in each environment"), _BASELINES, _LOCAL),
+    "checkout": (("upgrade", "show the changes of this release in each environment"), _BASELINES, _LOCAL),
     "postgresql": (
         _CHECK,
         ("db capture {at}{user}", "prepare your database"),
         ("replicate {at}", "read it into a lake on this machine"),
     ),
 }
-"""The first three commands in a lake folder, by what it is made of. ``{at}`` and ``{user}`` stand for the options of
-the database that the user has named."""
+"""The first three commands in a lake folder, by the kind of its first contracts.
+
+``{at}`` and ``{user}`` stand for the options of the database that the user has named.
+"""
 
 
 def init(
@@ -51,7 +53,7 @@ def init(
         str,
         typer.Option(
             metavar="ADDRESS",
-            show_default="where the clone that runs comes from, or its path",
+            show_default="the origin of the running clone, or its path",
             help="The git address from which the lake folder fetches Headwater.",
         ),
     ] = "",
@@ -72,18 +74,20 @@ def init(
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     region: sources.Region = "",
 ) -> None:
-    """Make a lake folder: without contracts, from the example, or with contracts for tables that are there already.
+    """Make a lake folder: without contracts, from the example, or with contracts for existing tables.
 
-    With --from-checkout it begins with your files in a checkout of release 0.1.0 or 0.2.0, converted to this release.
+    With --from-checkout the folder begins with your files in a checkout of release 0.1.0 or 0.2.0, converted to this
+    release.
 
-    It has the environments dev and local, a script that fetches and runs this release of Headwater, and a workflow for
-    GitHub Actions. Inside a git repository the workflow goes into the repository's root. If a file is in the
-    way, nothing is written. The status is 1 if a table cannot be captured.
+    The folder has the environments dev and local, a script that fetches and runs this release of Headwater, and a
+    workflow for GitHub Actions. Inside a git repository the workflow goes into the repository's root. If a file is in
+    the way, nothing is written. The status is 1 if a table cannot be captured.
     """
     begins_with = "--example" if example else "--from-checkout" if from_checkout else ""
     if (example and from_checkout) or (begins_with and (schema or from_dynamodb)):
         others = "--from-checkout, --schema or --from-dynamodb" if example else "--schema or --from-dynamodb"
         raise UserError(f"{begins_with}: found {others}, too, expected one kind of contracts")
+    # Gather all files before anything is written: the folder's own, then those of its kind, then the contracts.
     new = _new_folder(place, name, repository)
     root = new.folder.root
     former = FormerCheckout(from_checkout.resolve()) if from_checkout else None
@@ -125,9 +129,9 @@ def _new_folder(place: Path, name: str, repository: str) -> NewFolder:
 
 
 def _options(named: inferred_contracts.Tables) -> tuple[str, str]:
-    """Return the options of verbs that read the database that the user has named, and the one of its role.
+    """Return the command line's options for the database that the user has named, and the option for its role.
 
-    The second is empty if the user has named no role: each verb has its own.
+    The option for the role is empty if the user has named no role, because each verb has its own default role.
     """
     parts = {"host": named.host, "port": named.port, "dbname": named.database, "user": named.user}
     if named.database_url:
@@ -147,7 +151,7 @@ def _refuse_to_overwrite(new: NewFolder, files: Iterable[Path]) -> None:
     root = new.folder.root
     in_the_way = sorted(path for path in files if os.path.lexists(path))
     for path in files:
-        # A file where a folder is to be.
+        # A file is also in the way if a folder of its name is needed.
         in_the_way += [each for each in path.parents if os.path.lexists(each) and not each.is_dir()]
     if in_the_way:
         listed = ", ".join(dict.fromkeys(os.path.relpath(path, root) for path in in_the_way))
@@ -173,9 +177,9 @@ def _write(new: NewFolder, files: Mapping[Path, str]) -> None:
 def _tell_of_checkout(former: FormerCheckout) -> None:
     if unlike := former.without_example_sql():
         advise(
-            f"The example's SQL is not in the lake folder, since these files of database/ are not as the release "
-            f"shipped them: {', '.join(f'{name} ({fate})' for name, fate in unlike.items())}. Aurora keeps its "
-            "tables. Write what a new Aurora needs into files of your own (docs/how-to/database-files.md)"
+            f"The example's SQL is not in the lake folder, because these files of database/ differ from the release's: "
+            f"{', '.join(f'{name} ({fate})' for name, fate in unlike.items())}. Aurora keeps its tables. Write the SQL "
+            "that a new Aurora needs into files of your own (docs/how-to/database-files.md)"
         )
     for line in left_to_do(of_first_release(LakeFolder(former.root))):
         advise(line)
@@ -184,9 +188,9 @@ def _tell_of_checkout(former: FormerCheckout) -> None:
 def _tell(new: NewFolder, commands: Iterable[str]) -> None:
     settings, root = new.settings, new.folder.root
     say(f"Made the lake folder {root}, and its workflow {new.workflow}")
-    say(f"It fetches release {settings.release} of Headwater from {settings.repository}")
+    say(f"Its script fetches release {settings.release} of Headwater from {settings.repository}")
     if Path(settings.repository or "").is_absolute():
-        say("A workflow cannot fetch from this machine: for it, write another address into headwater.yaml")
+        say("A workflow cannot fetch from this machine: for a workflow, write another address into headwater.yaml")
     say("The next commands:")
     for command in (f"cd {shlex.quote(os.path.relpath(root))}", *commands):
         say(f"  {command}")

@@ -1,4 +1,4 @@
-"""The lakes that commands read, and where their sources and their objects are."""
+"""The lakes that commands read, with the addresses of their sources and objects."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import accounts, environments, sources
 from headwater.commands.endless_comparison import Kept
@@ -39,14 +40,14 @@ from headwater.verify.watch import Reached
 
 
 def lake_at(lake: str, endpoint: str, region: str) -> Lake:
-    """The lake at an address, ``s3://bucket/prefix`` or a folder, to be read. Raises UserError."""
+    """Return the lake at an address, which is ``s3://bucket/prefix`` or a folder. Raises UserError."""
     if "://" not in lake:
         return Lake(Path(lake).resolve().as_uri(), {})
     return Lake(lake, {} if lake.startswith("file:") else _storage(sources.session(), endpoint, region))
 
 
 def _storage(session: boto3.Session, endpoint: str, region: str) -> dict[str, str]:
-    # boto3 finds credentials that hudi-rs does not: profiles, SSO, and their region.
+    # boto3 finds credentials that hudi-rs does not find: profiles, SSO, and their region.
     credentials = session.get_credentials()
     keys = credentials.get_frozen_credentials() if credentials is not None else None
     return s3_options(
@@ -60,32 +61,37 @@ def _storage(session: boto3.Session, endpoint: str, region: str) -> dict[str, st
 
 @dataclass(frozen=True)
 class NamedLake:
-    """A lake and its DynamoDB tables as options name them."""
+    """A lake that options name, with its DynamoDB tables."""
 
     uri: str
+    """The lake's address: ``s3://bucket/prefix`` or a folder."""
     endpoint: str
+    """The address of the S3 API; "" for AWS."""
     region: str
+    """The AWS region; "" for the AWS configuration's."""
     tables: Mapping[str, str]
-    """The DynamoDB tables that are not called as in their contracts."""
+    """By contract, the DynamoDB tables whose names differ from their contracts' ``source.table``."""
     dynamodb_endpoint: str
+    """The address of the DynamoDB API; "" for AWS."""
     landing: str
-    """Needed for the positions of PostgreSQL's tables alone, and may be ""."""
+    """The address of the landing objects. Only positions of PostgreSQL's tables need it; otherwise it may be ""."""
     mask_secret: str
+    """The secret with the key of masks; "" if there is none."""
     sink_seconds: float
-    """Within how many seconds the sink stores what Kafka has."""
+    """Within how many seconds the sink stores the records that Kafka has."""
 
     def lake(self) -> Lake:
-        """The lake, to be read with credentials as they are now. Raises UserError."""
+        """Return the lake for reading, with the current credentials. Raises UserError."""
         return lake_at(self.uri, self.endpoint, self.region)
 
     @cached_property
     def s3(self) -> Any:
-        """boto3's client of S3. Raises ValueError."""
+        """boto3's client for S3. Raises ValueError."""
         return s3_client(self.endpoint, self.region)
 
     @cached_property
     def dynamodb(self) -> Any:
-        """boto3's client of DynamoDB. Raises UserError."""
+        """boto3's client for DynamoDB. Raises UserError."""
         return sources.dynamodb_client(self.dynamodb_endpoint, self.region, sources.session())
 
     @cached_property
@@ -95,27 +101,27 @@ class NamedLake:
 
     @property
     def database(self) -> None:
-        """No environment has a PostgreSQL database."""
+        """None, because without an environment no PostgreSQL database is known."""
         return None
 
     @property
     def epoch(self) -> int:
-        """The epoch with which a source connector begins. An environment's file may have a higher one, but here is
-        none."""
+        """The default epoch of a source connector. Only an environment's file can raise it."""
         return CaptureSettings.epoch
 
     def kept(self) -> Kept:
-        """The lake in which a comparison keeps its results."""
+        """Return the lake in which a comparison keeps its results."""
         return Kept(self.s3, self.uri)
 
     def position(self, contract: Contract, query: Query) -> Callable[[], Reached]:
-        """Takes the position of a contract's source. Raises UserError if that is not known by options."""
+        """Return a function that takes the position of a contract's source. Raises UserError if options are missing."""
         if contract.source.database == DYNAMODB:
             raise UserError(
-                f"--watch: found the table {contract.table} of DynamoDB, expected --env, whose stream tells"
+                f"--watch: found the table {contract.table} of DynamoDB, expected --env: the position is in the "
+                "environment's stream"
             )
         if not self.landing:
-            raise UserError(f"--watch: found no --landing for {contract.table}, expected it, or --env")
+            raise UserError(f"--watch: found no --landing for {contract.table}, expected --landing or --env")
         landing = Landing(self.s3, self.landing, topic(contract))
         cursor = partial(_cursor, self.s3, self.uri, contract)
         return LandedPosition(query, SinkTime(lambda: landing.waiting(cursor()).ends, self.sink_seconds), cursor)
@@ -140,18 +146,18 @@ class DeployedLake:
         return self._deployed.lake
 
     def lake(self) -> Lake:
-        """The lake, to be read with credentials as they are now. Raises UserError."""
+        """Return the lake for reading, with the current credentials. Raises UserError."""
         session, endpoint = accounts.of(self._deployed.environment, self._folder).session()
         return Lake(self.uri, _storage(session, endpoint, self._deployed.environment.region))
 
     @property
     def s3(self) -> Any:
-        """boto3's client of S3."""
+        """boto3's client for S3."""
         return self._deployed.client("s3")
 
     @property
     def dynamodb(self) -> Any:
-        """boto3's client of DynamoDB."""
+        """boto3's client for DynamoDB."""
         return self._deployed.client("dynamodb")
 
     @cached_property
@@ -159,7 +165,14 @@ class DeployedLake:
         """The key of masks, if a contract needs it. Raises UserError."""
         if not any(contract.needs_mask_key for contract in self._deployed.contracts):
             return None
-        return read_key(self._deployed.client("secretsmanager"), f"headwater/{self._deployed.environment.name}/mask")
+        secret = f"headwater/{self._deployed.environment.name}/mask"
+        try:
+            return read_key(self._deployed.client("secretsmanager"), secret)
+        except (BotoCoreError, ClientError) as error:
+            raise UserError(
+                f"The secret {secret}, the key of masks, cannot be read: {error}. It needs "
+                "secretsmanager:GetSecretValue and kms:Decrypt."
+            ) from None
 
     @property
     def epoch(self) -> int:
@@ -167,13 +180,13 @@ class DeployedLake:
         return self._deployed.capture.epoch
 
     def kept(self) -> Kept:
-        """The lake and the metrics in which a comparison keeps its results."""
+        """Return the lake and the metrics in which a comparison keeps its results."""
         return Kept(self.s3, self.uri, self._deployed.client("cloudwatch"), self._deployed.glue_database)
 
     def position(self, contract: Contract, query: Query) -> Callable[[], Reached]:
         """Return a function that takes the position of a contract's source.
 
-        Each call reads the environment anew, because it may be deployed again during a comparison without end.
+        Each call reads the environment anew, because a deploy may change it during an endless comparison.
         """
         of_dynamodb = contract.source.database == DYNAMODB
         take = partial(_streamed, UnreadRecords()) if of_dynamodb else partial(_landed, query)
@@ -212,8 +225,7 @@ AnyLake = NamedLake | DeployedLake
 
 
 def beside(uri: str, folder: str) -> str:
-    """The address of a folder of the bucket in which a lake's tables lie, which are in one of their own. Raises
-    ValueError."""
+    """Return the address of a folder beside a lake's own folder, in the same bucket. Raises ValueError."""
     bucket, prefix = split_uri(uri)
     return object_uri(bucket, key_below(prefix.rpartition("/")[0], folder))
 
@@ -232,8 +244,11 @@ def of_option(
     mask_secret: str = "",
     sink_seconds: float | None = None,
 ) -> AnyLake:
-    """The lake of the environment that --env names, or the one that options name, for the contracts ``described``.
-    Raises UserError, also if the credentials are of another account than the environment's."""
+    """Return the lake of the environment that --env names, or the lake that options name.
+
+    ``described`` has the contracts whose tables ``dynamodb_table`` may name. Raises UserError, also if the credentials
+    are of another account than the environment's.
+    """
     options = {
         "--lake": uri,
         "--landing": landing,
@@ -247,9 +262,9 @@ def of_option(
     if environment:
         given = next((name for name, value in options.items() if value), None)
         if given is not None:
-            raise UserError(f"--env: found {given}, too, expected one of them: an environment says it itself")
-        deployed = environments.deployed(environment, folder)
-        # An environment of the same name may be in the other account.
+            raise UserError(f"--env: found {given}, too, expected one of them: the environment already sets {given}")
+        deployed = environments.deployed(environment, folder, described)
+        # Find it now: another account may have an environment of the same name.
         deployed.find()
         return DeployedLake(deployed, folder)
     if not uri:

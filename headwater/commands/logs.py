@@ -24,17 +24,18 @@ def logs(
     part: Annotated[str, typer.Argument(metavar="PART", help=f"One of {', '.join(PARTS)}.")],
     environment: Observed = "local",
     since: Annotated[str, typer.Option(help="How far back, such as 15m, 2h or 1d.")] = "1h",
-    errors: Annotated[bool, typer.Option("--errors", help="Only lines that tell of errors and failures.")] = False,
+    errors: Annotated[bool, typer.Option("--errors", help="Only lines that report errors and failures.")] = False,
     table: Annotated[str, typer.Option(help="Only a writer's events of this table.")] = "",
     text: Annotated[str, typer.Option(help="Only lines that contain this.")] = "",
-    last: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 200,
+    last: Annotated[int, typer.Option(min=1, help="Only this many lines, the newest ones.")] = 200,
     *,
     folder: Folder,
 ) -> None:
     """Print the log of a part, the oldest line first.
 
-    source, sink, brokers and database are parts of the relational pipeline. writer is its EMR step, whose log is some
-    minutes late; job is the Glue job. steps and runs start these two, and rotation changes passwords.
+    source, sink, brokers and database are parts of the relational pipeline. writer is its EMR step; the log arrives
+    some minutes late. job is the Glue job. steps starts the EMR step, runs starts the Glue job, and rotation changes
+    passwords.
     """
     found = _SINCE.fullmatch(since)
     if found is None:
@@ -44,8 +45,8 @@ def logs(
         newest = deque(lines(environments.deployed(environment, folder), part, wanted), last)
     except (BotoCoreError, ClientError) as error:
         raise UserError(
-            f"the log of {part}: found {error}, expected lines: see that it is deployed, and that these credentials "
-            "may read it"
+            f"the log of {part}: found {error}, expected lines: check that {part} is deployed, and that these "
+            "credentials may read its log"
         ) from None
     for line in newest:
         at = "" if line.at is None else f"{dt.datetime.fromtimestamp(line.at, dt.UTC):%Y-%m-%dT%H:%M:%SZ} "

@@ -1,4 +1,4 @@
-"""Connections of the commands to PostgreSQL, and the passwords for them."""
+"""The commands' connections to PostgreSQL, and their passwords."""
 
 import os
 import re
@@ -15,11 +15,11 @@ import typer
 from headwater.errors import UserError
 from headwater.postgresql.trust_advice import trust_advice
 
-PASSWORD_VARIABLE = "HEADWATER_DB_PASSWORD"  # noqa: S105 - its name
-# Who asks what is at work is told; who waits for a server that is gone is told within a minute or two.
+PASSWORD_VARIABLE = "HEADWATER_DB_PASSWORD"  # noqa: S105 - a variable's name
+# The server shows the application's name to its administrator. A connection to a lost server fails within two minutes.
 _ALWAYS = {
     "application_name": "headwater",
-    # Whatever PGCLIENTENCODING says: statements are sent as UTF-8.
+    # Statements are sent as UTF-8, so PGCLIENTENCODING must not change that.
     "client_encoding": "UTF8",
     "connect_timeout": 10,
     "keepalives_idle": 30,
@@ -35,35 +35,36 @@ _REFUSED = re.compile(r"authentication failed|role \".*\" (does not exist|is not
 
 @dataclass(frozen=True)
 class Login:
-    """How a command connects to PostgreSQL, and what its errors say then."""
+    """How a command connects to PostgreSQL, and the advice in its errors."""
 
     parts: Mapping[str, object]
     """libpq's parameters, without the password."""
     password: str = field(repr=False)
+    """The password of the user."""
     password_from: str = PASSWORD_VARIABLE
     """The variable or secret that holds the password."""
     authority: str = ""
-    """The certificate, as PEM, of the authority that signs the server's certificate; "" if libpq's settings name it."""
+    """The PEM certificate of the authority that signs the server's certificate; "" if libpq's settings name one."""
     way: str | None = None
-    """Another host, such as a tunnel's end, that leads to the server; its certificate has the name in ``parts``."""
+    """Another host that leads to the server, such as a tunnel's end. The certificate has the host in ``parts``."""
     where_unreached: str = ""
     """What to do if no server answers."""
 
 
 class CredentialsRefused(UserError):
-    """The server does not know the user by this password: to try again is of no use."""
+    """The server refuses the user or the password, so trying again is of no use."""
 
 
 def asked_passwords(prompts: Mapping[str, str]) -> dict[str, str]:
-    """Return the password of each environment variable; a prompt asks for one that is not set.
+    """Return the password of each environment variable; a prompt asks for each variable that is not set.
 
-    Raises UserError if there is no terminal. It names all variables that are not set.
+    Raises UserError if a prompt is needed and there is no terminal. The error names all variables that are not set.
     """
     unset = [variable for variable in prompts if not os.environ.get(variable)]
     if unset and not sys.stdin.isatty():
         names = ", ".join(unset)
         raise UserError(
-            f"{', '.join(prompts[variable] for variable in unset)}: found no {names}, and no terminal to ask on, "
+            f"{', '.join(prompts[variable] for variable in unset)}: found no {names}, and no terminal for a prompt, "
             f"expected one of the two: set {names}"
         )
     return {
@@ -88,14 +89,22 @@ def database_password(user: str) -> str:
 
 
 def connected(login: Login, *, where_refused: str = "", where_missing: str = "") -> psycopg.Connection:
-    """Return a connection. Raises UserError if there is none, and CredentialsRefused if the server refuses user or
-    password. The message ends with ``where_missing`` if there is no such database, or with ``where_refused``."""
+    """Return a connection to PostgreSQL.
+
+    - ``where_refused``: the end of the error's message if the server refuses the user or the password.
+    - ``where_missing``: the end of the error's message if there is no such database.
+
+    Raises CredentialsRefused if the server refuses the user or the password, and UserError for any other failure.
+    """
     parts = login.parts
     try:
         with _trust(login.authority) as trust:
             options = {**_ALWAYS, **parts, **_addresses(login), **trust, "password": login.password}
+            # Also if a connection string says otherwise: psycopg returns other texts as bytes.
+            options["client_encoding"] = _ALWAYS["client_encoding"]
             return psycopg.connect(**options, autocommit=True)  # type: ignore[arg-type]
     except psycopg.OperationalError as error:
+        # Add the advice that fits PostgreSQL's message.
         message = str(error).strip()
         refused = _REFUSED.search(message) is not None
         if refused and where_refused:
@@ -109,12 +118,12 @@ def connected(login: Login, *, where_refused: str = "", where_missing: str = "")
         at = f"{login.way or parts.get('host')}:{parts.get('port', 5432)}"
         raise (CredentialsRefused if refused else UserError)(
             f"Cannot connect to the database {parts.get('dbname')} of PostgreSQL at {at} as {parts.get('user')}: "
-            f"{message}. Check these and {login.password_from}.{advice}"
+            f"{message}. Check host, port, database and user, and {login.password_from}.{advice}"
         ) from None
 
 
 def _addresses(login: Login) -> dict[str, str]:
-    """The parameters by which libpq takes another way to the server, as its name resolves now. Raises UserError."""
+    """Return the parameters by which libpq takes another way to the server. Raises UserError if it has no address."""
     if login.way is None:
         return {}
     try:
@@ -124,13 +133,13 @@ def _addresses(login: Login) -> dict[str, str]:
             f"--host: found {login.way}, whose address is not known ({error}), expected a host name or an address"
         ) from None
     addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
-    # libpq tries one after the other.
+    # libpq tries the addresses one after the other.
     return {"host": ",".join([str(login.parts["host"])] * len(addresses)), "hostaddr": ",".join(addresses)}
 
 
 @contextmanager
 def _trust(authority: str) -> Iterator[dict[str, str]]:
-    """The parameter that has libpq trust an authority. libpq reads the file while it connects, and not later."""
+    """Yield the parameter by which libpq trusts an authority. libpq reads the file only while it connects."""
     if not authority:
         yield {}
         return

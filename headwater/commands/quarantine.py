@@ -23,13 +23,13 @@ from headwater.lake.requests import replay_requests
 from headwater.lake.requests.protocol import Requests
 from headwater.lake.requests.replay_requests import Choice
 
-app = typer.Typer(help="The records that could not be decoded: list, show, replay, drop.", no_args_is_help=True)
+app = typer.Typer(help="List, show, replay and drop records that could not be decoded.", no_args_is_help=True)
 
 EnvironmentName = Annotated[str, ENVIRONMENT]
 LakeUri = Annotated[str, LAKE]
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The lake table's name, as in its contract.")]
 Objects = Annotated[
-    list[str] | None, typer.Argument(metavar="OBJECT", help="Objects as they are listed; without any, all.")
+    list[str] | None, typer.Argument(metavar="OBJECT", help="Names of objects, as listed; without any, all objects.")
 ]
 Reason = Annotated[str, typer.Option(help="Only records whose reason contains this text.")]
 QuarantineUri = Annotated[
@@ -42,7 +42,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command("list")
 def list_(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table; without it, all.")] = "",
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table; without it, all tables.")] = "",
     environment: EnvironmentName = "",
     lake: LakeUri = "",
     uri: QuarantineUri = "",
@@ -84,7 +84,7 @@ def show(
     region: Region = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show bad records: the reason, where the record was, its key, and what it says."""
+    """Show bad records: each with its reason, position, key and content."""
     place = lakes.of_option(environment, folder, lake, endpoint, region)
     with s3_errors():
         aside = _quarantine(place, uri, table)
@@ -110,7 +110,7 @@ def replay(
     table: TableName,
     objects: Objects = None,
     reason: Reason = "",
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the requests for the table back instead.")] = False,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Withdraw the requests for the table instead.")] = False,
     environment: EnvironmentName = "",
     lake: LakeUri = "",
     uri: QuarantineUri = "",
@@ -119,10 +119,10 @@ def replay(
     endpoint: Endpoint = "",
     region: Region = "",
 ) -> None:
-    """Ask the running writer to decode bad records again, with the contract that it has now, and watch it.
+    """Have the running writer decode bad records again with its current contract, and watch the writer.
 
-    The writer commits each record that fits, with its former order: a later change of the row wins. The others stay in
-    quarantine with their new reason. Ctrl-C stops only the watching. The status is 1 if records stay.
+    The writer commits each record that fits. The record keeps its order, so a later change of the row wins. Other
+    records stay in quarantine with their new reason. Ctrl-C stops only the watching. The status is 1 if records stay.
     """
     place = lakes.of_option(environment, folder, lake, endpoint, region)
     with s3_errors():
@@ -134,7 +134,10 @@ def replay(
         chosen = [object_ for object_ in _named(aside, table, objects or []) if objects or not object_.is_sample]
         choice = Choice(tuple(object_.name for object_ in chosen), reason)
         if not chosen:
-            say(f"Nothing to replay: the objects of {table} are samples of refused batches, which are read again")
+            say(
+                f"Nothing to replay: the objects of {table} are only samples of refused batches, which the writer "
+                "reads again from the source"
+            )
             return
         say(f"Requested: the records in {len(chosen):,} objects of {table}")
         status = watch(requests, replay_requests.ask(requests, choice), "objects", "records")
@@ -157,7 +160,7 @@ def drop(
     endpoint: Endpoint = "",
     region: Region = "",
 ) -> None:
-    """Delete objects of bad records. What they say is then nowhere but in the source."""
+    """Delete objects of bad records. Only the source may still have their content."""
     place = lakes.of_option(environment, folder, lake, endpoint, region)
     with s3_errors():
         aside = _quarantine(place, uri, table)
@@ -172,13 +175,14 @@ def drop(
 def readable(entry: BadEntry) -> dict[str, Any]:
     """Return a bad record as a person can read it.
 
-    It has the reason, the record's position, the epoch in which it was read, its key, and its content. Key and content
-    are parsed if they are JSON.
+    The result has the reason, the record's position, its epoch, its key and its content. Key and content are parsed if
+    they are JSON.
     """
     record = entry.record if isinstance(entry.record, dict) else {}
     position: Any
     content: Any
     key: Any = None
+    # A record comes from a topic, from an export, or from a stream.
     if "value" in record:
         position = "/".join(str(record[name]) for name in ("source", "offset") if name in record)
         key, content = (_parsed(_decoded(record.get(name))) for name in ("key", "value"))
@@ -197,7 +201,7 @@ def _decoded(base64: str | None) -> str | None:
 
 def _parsed(text: str | None) -> Any:
     try:
-        # Numbers stay the text that they are.
+        # Decimal numbers stay texts, so that no digit is lost.
         return None if text is None else json.loads(text, parse_float=str)
     except ValueError:
         return text
@@ -223,7 +227,7 @@ def _print_list(listed: Sequence[Mapping[str, Any]]) -> None:
     for summary in listed:
         reasons = [f"{count:,} × {reason}" for reason, count in summary["reasons"].items()]
         if summary["sample"]:
-            reasons.insert(0, "sample of a refused batch, which is read again")
+            reasons.insert(0, "sample of a refused batch, which the writer reads again")
         cells = (summary["table"], summary["stored"], summary["object"], f"{summary['records']:,}", "\n".join(reasons))
         grid.add_row(*cells)
     Console(markup=False).print(grid)
@@ -242,7 +246,7 @@ def _folder(place: AnyLake, uri: str) -> str:
 
 
 def _named(aside: Quarantine, table: str, names: Sequence[str]) -> list[QuarantineObject]:
-    """The objects of these names, or all. Raises UserError if one is not there."""
+    """Return the objects of these names, or without names all objects. Raises UserError if one is missing."""
     listed = aside.listed()
     missing = sorted(set(names) - {object_.name for object_ in listed})
     if missing or not listed:

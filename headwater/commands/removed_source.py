@@ -18,17 +18,17 @@ from headwater.environment.source_stacks import SOURCES_OUTPUT, STACKS, divided,
 from headwater.errors import UserError
 from headwater.review.replacements import Specification
 
-# CloudFormation gives a custom resource an hour.
+# CloudFormation waits an hour for a custom resource.
 _PATIENCE_SECONDS = 3600
 
 
 def delete_stacks(
     environment: Environment, account: Account, contracts: Sequence[Contract], source: str, lake: str
 ) -> None:
-    """Delete the stacks that only ``source`` needs, one after the other, and name those that stay.
+    """Delete the stacks that only ``source`` needs, one after the other, and print the names of the stacks that stay.
 
-    Raises UserError if the credentials are of another account, or CloudFormation does not delete a stack. Also if
-    something needs the source: a contract, the deployed lake, or a protected stack.
+    Raises UserError if the credentials are of another account, or if CloudFormation does not delete a stack. Raises it
+    also if a contract or the deployed lake still needs the source, or if a stack is protected.
     """
     with _answered(environment):
         there = _stacks(environment, account, lake)
@@ -44,9 +44,9 @@ def delete_stacks(
 
 
 def refuse_left_over(environment: Environment, account: Account, contracts: Sequence[Contract], lake: str) -> None:
-    """Raise UserError if stacks of a source without a contract are there, or the credentials are of another account.
+    """Raise UserError if a source without a contract has stacks, or the credentials are of another account.
 
-    The app lacks such stacks, and the lake's stack cannot be deleted while they import from it.
+    The app does not contain such stacks. While they import from the lake's stack, CloudFormation does not delete it.
     """
     with _answered(environment):
         there = _stacks(environment, account, lake)
@@ -57,8 +57,8 @@ def refuse_left_over(environment: Environment, account: Account, contracts: Sequ
         if deleted:
             prefix = f"{environment.prefix}-"
             raise UserError(
-                f"found {', '.join(prefix + part for part in deleted)} of {SOURCE_NAMES[source]}, expected none, "
-                "because no contract of it is left. Nothing was deleted. Delete these stacks first: "
+                f"found {', '.join(prefix + part for part in deleted)} of {SOURCE_NAMES[source]}, expected no such "
+                "stack, because no contract of this source is left. Nothing was deleted. Delete these stacks first: "
                 f"headwater destroy --env {environment.name} --source {source}"
             )
 
@@ -70,19 +70,22 @@ def _answered(environment: Environment) -> Iterator[None]:
         yield
     except WaiterError as error:
         raise UserError(
-            f"CloudFormation in {environment.region}: found {error}, expected the stack to be deleted. Its events say "
-            "why. Mend that, and run this again"
+            f"CloudFormation in {environment.region}: found {error}, expected the stack to be deleted. Read the reason "
+            "in the stack's events, mend it, and run this command again"
         ) from None
     except (BotoCoreError, ClientError) as error:
         raise UserError(
-            f"CloudFormation in {environment.region}: found {error}, expected it to delete the stacks: use credentials "
-            f"that may, and if another stack is named, run `headwater deploy --env {environment.name}` first"
+            f"CloudFormation in {environment.region}: found {error}, expected the deletion of the stacks: use "
+            "credentials that may delete stacks. If the error names another stack, first run "
+            f"`headwater deploy --env {environment.name}`"
         ) from None
 
 
 def _stacks(environment: Environment, account: Account, lake: str) -> dict[str, Any]:
-    """The environment's stacks as CloudFormation describes them, by their names within the environment. Raises
-    UserError if the credentials are of another account, or the stacks of another lake."""
+    """Return the environment's stacks as CloudFormation describes them, by their names without the prefix.
+
+    Raises UserError if the credentials are of another account, or if the stacks belong to another lake.
+    """
     refuse_another(environment, account.client("sts").get_caller_identity()["Account"])
     prefix = f"{environment.prefix}-"
     there = described_stacks(account.client("cloudformation"))
@@ -91,18 +94,20 @@ def _stacks(environment: Environment, account: Account, lake: str) -> dict[str, 
 
 
 def _refuse_deployed(environment: Environment, there: Mapping[str, Any], source: str) -> None:
-    """Raise UserError if the lake was last deployed with contracts of the source: its pipeline is alive, although this
-    lake folder lacks its contracts."""
+    """Raise UserError if the lake was last deployed with contracts of the source.
+
+    The source's pipeline is then alive, although this lake folder has no contract of the source.
+    """
     if "lake" not in there:
         return
     outputs = {output["OutputKey"]: output["OutputValue"] for output in there["lake"].get("Outputs", ())}
-    # A release before this output said nothing.
+    # Stacks of earlier releases do not have this output.
     deployed = outputs.get(SOURCES_OUTPUT)
     if deployed is None or source in deployed.split(","):
         raise UserError(
             f"{environment.prefix}-lake: found the output {SOURCES_OUTPUT} {deployed!r}, expected it without "
             f"{source}. Nothing was deleted. If the source's contracts were removed on purpose, run "
-            f"`headwater deploy --env {environment.name}` first, then this again"
+            f"`headwater deploy --env {environment.name}` first, then this command again"
         )
 
 
@@ -113,15 +118,17 @@ def _delete(environment: Environment, there: Mapping[str, Any], source: str, clo
     _refuse_protected(
         [f"{prefix}{part}" for part in deleted if there[part].get("EnableTerminationProtection")], environment.region
     )
+    # Delete one stack after the other, and wait for each.
     poll = environment.deployment.poll_seconds
     for part in deleted:
         say(f"Deleting {prefix}{part}")
-        # The id finds the stack after it is gone, too.
+        # Only the id finds a stack after its deletion.
         stack = there[part]["StackId"]
         cloudformation.delete_stack(StackName=stack)
         cloudformation.get_waiter("stack_delete_complete").wait(
             StackName=stack, WaiterConfig={"Delay": poll, "MaxAttempts": _PATIENCE_SECONDS // poll}
         )
+    # Print which data the remaining stacks hold.
     specification = Specification()
     for part in kept:
         summaries = cloudformation.get_paginator("list_stack_resources").paginate(StackName=f"{prefix}{part}")
@@ -137,7 +144,7 @@ def _delete(environment: Environment, there: Mapping[str, Any], source: str, clo
 
 
 def _refuse_protected(stacks: Sequence[str], region: str) -> None:
-    """Raise UserError if a stack is protected from deletion, with the commands that lift the protection."""
+    """Raise UserError if a stack is protected from deletion. The error has the commands that lift the protection."""
     if stacks:
         commands = "\n".join(
             f"  aws cloudformation update-termination-protection --no-enable-termination-protection --region {region} "
@@ -145,6 +152,6 @@ def _refuse_protected(stacks: Sequence[str], region: str) -> None:
             for stack in stacks
         )
         raise UserError(
-            f"found {', '.join(stacks)} protected from deletion, expected no protection. Nothing was deleted. Lift it, "
-            f"and run this again:\n{commands}"
+            f"found {', '.join(stacks)} protected from deletion, expected no protection. Nothing was deleted. Lift the "
+            f"protection by these commands, and run this command again:\n{commands}"
         )

@@ -1,4 +1,4 @@
-"""Have rows that differ read again: what ``headwater verify --repair`` does."""
+"""The repairs of ``headwater verify --repair``: rows that differ are read again from the source."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Repairs(Protocol):
     def read(self, contract: Contract, keys: Sequence[Any]) -> None:
         """Have the rows of these keys read again. Raises UserError.
 
-        The whole table is read if there are no keys, or if a condition cannot hold them.
+        The whole table is read if there are no keys, or if a condition cannot hold the keys.
         """
 
     def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
-        """Have rows that differ read again, and return whether the whole table is read. Raises UserError.
+        """Have differing rows read again, and return whether the whole table is read. Raises UserError.
 
-        The whole table is read only if ``may_be_whole``, and if a row is extra or no condition can hold the keys.
+        The whole table is read only if ``may_be_whole`` is set, and a row is extra or no condition can hold the keys.
         """
 
 
 class RowRepairs:
-    """Repairs tables of PostgreSQL, over connections that ``connect`` gives, by the source connector."""
+    """Repairs tables of PostgreSQL: the source connector reads rows again. ``connect`` opens a connection."""
 
     at_once = 1_000
 
@@ -48,8 +48,10 @@ class RowRepairs:
         self._connect = connect
 
     def read(self, contract: Contract, keys: Sequence[Sequence[str]]) -> None:
-        """As ``Repairs`` says. The whole table is read also if PostgreSQL does not find the keys as they are spelled
-        here."""
+        """Have the rows read again, as ``Repairs`` says.
+
+        The whole table is also read if PostgreSQL finds fewer rows than keys.
+        """
         with self._connect() as connection:
             where = None
             with suppress(UserError):
@@ -57,14 +59,14 @@ class RowRepairs:
             read_by_connector(connection, [contract], where if where and where.rows == len(keys) else None)
 
     def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
-        """As ``Repairs`` says. Rows that are gone meanwhile are left out."""
+        """Have the rows read again, as ``Repairs`` says. Rows that the source no longer has are left out."""
         keys = _to_read(found, may_be_whole)
         is_whole = may_be_whole and not keys
         named = [key for key in keys if not any(mark in "\n".join(key) for mark in NOT_IN_A_CONDITION)]
         if left := len(keys) - len(named):
             advise(
-                f"{left:,} rows of {contract.table} are not repaired: no condition can hold their keys. Have the "
-                f"whole table read again: `headwater resync {contract.table}`"
+                f"{left:,} rows of {contract.table} are not repaired, because no SQL condition can hold their keys. "
+                f"Have the whole table read again: `headwater resync {contract.table}`"
             )
         with self._connect() as connection:
             where = conditions.by_keys(connection, contract, named) if named else None
@@ -76,22 +78,27 @@ class RowRepairs:
 
 
 class ItemRepairs:
-    """Repairs tables of DynamoDB: reads items, which the running job loads. ``spent`` is called with the read units
-    of each page before more is read."""
+    """Repairs tables of DynamoDB: reads items, which the running job loads.
 
-    at_once = 50
+    ``spent`` is called with the read units of each page, before the next page is read.
+    """
+
     # PartiQL's limit for IN.
+    at_once = 50
 
     def __init__(self, place: AnyLake, spent: Callable[[Contract, float], None]) -> None:
         self._place = place
         self._spent = spent
 
     def read(self, contract: Contract, keys: Sequence[Any]) -> None:
-        """As ``Repairs`` says. All items with the partition keys are read, or all items if there are many keys."""
+        """Have items read again, as ``Repairs`` says.
+
+        All items with the same partition keys are read. If there are too many keys, all items of the table are read.
+        """
         self._read(contract, _beside(keys))
 
     def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
-        """As ``Repairs`` says."""
+        """Have items read again, as ``Repairs`` says."""
         where = _beside(_to_read(found, may_be_whole))
         is_whole = may_be_whole and not where
         if where or is_whole:
@@ -106,7 +113,10 @@ class ItemRepairs:
 
 
 def _to_read(found: Sequence[Difference], may_be_whole: bool) -> list[Any]:
-    """The keys to be read again; none if one is extra and the whole table may be, which ends it."""
+    """Return the keys to read again; none if the whole table should be read.
+
+    The whole table is read if a row is extra and ``may_be_whole`` is set, because no other read ends extra rows.
+    """
     keys = [difference.asked for difference in found if difference.kind != EXTRA]
     return [] if may_be_whole and len(keys) < len(found) else keys
 
@@ -114,7 +124,7 @@ def _to_read(found: Sequence[Difference], may_be_whole: bool) -> list[Any]:
 def _beside(keys: Sequence[Any]) -> str:
     """Return the PartiQL condition for all items with the partition keys of these keys.
 
-    It is "" if there are more keys than one condition may hold, or a partition key is neither a text nor a number.
+    The condition is "" if there are too many keys for one, or if a partition key is neither a text nor a number.
     """
     if len(keys) > ItemRepairs.at_once or not all(isinstance(key, Mapping) for key in keys):
         return ""

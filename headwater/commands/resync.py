@@ -30,7 +30,7 @@ def resync(
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All tables instead.")] = False,
     where: Annotated[
-        str, typer.Option(help="Only rows that meet this condition, of SQL or DynamoDB's PartiQL. No row ends then.")
+        str, typer.Option(help="Only rows that meet this condition in SQL or PartiQL. The lake then deletes no row.")
     ] = "",
     environment: Annotated[str, ENVIRONMENT] = "",
     host: sources.Host = None,
@@ -38,7 +38,8 @@ def resync(
     user: sources.Administrator = None,
     database: sources.Database = None,
     lake: Annotated[
-        str, typer.Option(help="For DynamoDB's tables without --env: where the lake's tables lie, s3://bucket/prefix.")
+        str,
+        typer.Option(help="For DynamoDB's tables without --env: the folder of the lake's tables, s3://bucket/prefix."),
     ] = "",
     dynamodb_table: sources.DynamodbTable = None,
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
@@ -47,11 +48,11 @@ def resync(
     *,
     folder: Folder,
 ) -> None:
-    """Have tables read again beside their changes, so that the lake is as the source.
+    """Have whole tables read again while replication goes on, so that the lake equals the source.
 
-    Rows that were lost or spoiled come back, and those that the source no longer has go. Changes go on meanwhile.
-    The source connector reads PostgreSQL's tables, this command DynamoDB's. The options say how to reach PostgreSQL;
-    the environment says the rest.
+    Lost or damaged rows come back, and rows that the source no longer has are deleted. The source connector reads
+    PostgreSQL's tables; this command reads DynamoDB's tables. The options say how to reach PostgreSQL; the
+    environment's file has all other settings.
     """
     described = read_contracts(folder.contracts)
     chosen = _chosen(described, tables or [], all_)
@@ -59,7 +60,7 @@ def resync(
         raise UserError(f"--where: found {len(chosen)} tables, expected one")
     keyed, relational = of_database(chosen, DYNAMODB), of_database(chosen, POSTGRESQL)
     place = None
-    # PostgreSQL's tables need none: the source connector reads them.
+    # Without DynamoDB tables no lake is needed: the source connector reads PostgreSQL's tables.
     if keyed or environment:
         place = lakes.of_option(
             environment,
@@ -76,7 +77,7 @@ def resync(
         with sources.connector("", host, port, database, user, of=of, as_owner=True)() as connection:
             condition = conditions.by_user(connection, relational[0], where) if where else None
             read_by_connector(connection, relational, condition)
-        advise("headwater verify tells when the lake is as the source.")
+        advise("headwater verify shows when the lake equals the source.")
     if keyed and place is not None:
         with s3_errors():
             reader = ItemReader(place.dynamodb, place.s3, place.uri)
@@ -93,19 +94,19 @@ def _chosen(described: Sequence[Contract], tables: Sequence[str], all_: bool) ->
 def read_by_connector(
     connection: psycopg.Connection, contracts: Sequence[Contract], where: Condition | None = None
 ) -> None:
-    """Have the source connector read PostgreSQL's tables, or the rows of one that meet a condition."""
+    """Have the source connector read PostgreSQL's tables, or one table's rows that meet a condition."""
     asked = ", ".join(contract.table for contract in contracts)
     if where is not None:
         asked = f"{where.rows:,} rows of {asked}"
     names = sorted({contract.source.table for contract in contracts})
     signal = administration.read_again(connection, names, where)
-    say(f"Asked for {asked} by the signal {signal}: the source connector reads now")
+    say(f"Requested a read of {asked} by the signal {signal}: the source connector reads now")
 
 
 class ItemReader:
-    """Reads DynamoDB's tables and has the running job load the items, as an export of a moment ago.
+    """Reads DynamoDB's tables into exports, which the running job loads.
 
-    ``spent`` is called with the read units of each page, before the next one is read.
+    ``spent`` is called with the read units of each page, before the next page is read.
     """
 
     def __init__(self, dynamodb: Any, s3: Any, lake: str, spent: Callable[[float], None] = lambda units: None) -> None:
@@ -115,8 +116,11 @@ class ItemReader:
         self._spent = spent
 
     def read(self, contract: Contract, table: str, where: str = "") -> None:
-        """Read a contract's table, which is called ``table`` in DynamoDB, or its items that meet a condition of
-        PartiQL, and watch the job. Raises UserError."""
+        """Read a contract's table, have the items loaded, and watch the job. Raises UserError.
+
+        - ``table``: the table's name in DynamoDB.
+        - ``where``: a PartiQL condition that the items must meet; "" for all items.
+        """
         uri = self._export(contract, table, where)
         export = load(self._s3, self._lake, contract, uri, lambda _: f"of {table}", whole=not where)
         scanned_export.delete_export(self._s3, uri)
@@ -140,7 +144,7 @@ class ItemReader:
                 return scanned_export.export_table(self._dynamodb, self._s3, table, target, report, clean)
             except (BotoCoreError, ClientError) as error:
                 raise UserError(
-                    f"{contract.table}: reading the DynamoDB table {table} into {target} failed: {error}. Check "
-                    "--where, --env, or else --lake, --dynamodb-table and the endpoints, and the credentials, which "
-                    "need dynamodb:Scan, or dynamodb:PartiQLSelect with --where."
+                    f"{contract.table}: reading the DynamoDB table {table} into {target} failed: {error}. Check the "
+                    "credentials, which need dynamodb:Scan, or dynamodb:PartiQLSelect with --where. Check --where and "
+                    "--env, or else --lake, --dynamodb-table and the endpoints."
                 ) from None

@@ -18,10 +18,10 @@ def sbom(
     *,
     folder: Folder,
 ) -> None:
-    """Write what a deployment uploads of others' releases as a CycloneDX 1.6 document.
+    """Write the third-party packages that a deployment uploads as a CycloneDX 1.6 document.
 
-    It lists jars and wheels, each with its package URL, version, SHA-256 and licence, and is the same for each
-    environment. It needs what `headwater dev assets` makes.
+    The document lists jars and wheels, each with its package URL, version, SHA-256 and licence. It is the same for each
+    environment. Run `headwater dev assets` before.
     """
     releases = shipped.releases()
     output = output or folder.build / "sbom.cdx.json"

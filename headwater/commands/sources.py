@@ -1,4 +1,4 @@
-"""The sources that commands read: their options, and the connections to them."""
+"""The sources that commands read: the options that name them, and their connections."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,30 +25,30 @@ ADMINISTRATOR = "postgres"
 DatabaseUrl = Annotated[
     str, typer.Option(help="PostgreSQL connection string without the password; replaces the next four.")
 ]
-_OF_ENV = "that of ENV's database, or"
+_OF_ENV = "ENV's database's, or"
 Host = Annotated[
     str | None,
     typer.Option(
-        help="The database's host; of ENV's database another way to it, such as a tunnel.",
+        help="The database's host. With --env, another way to the database, such as a tunnel.",
         show_default=f"{_OF_ENV} localhost",
     ),
 ]
 Port = Annotated[
     int | None, typer.Option(help="The database's port.", min=1, max=65535, show_default=f"{_OF_ENV} 5432")
 ]
-Database = Annotated[str | None, typer.Option(help="The database's name.", show_default="that of ENV's database")]
-_PASSWORD = f"{PASSWORD_VARIABLE}, ENV's secret of the role, or a prompt gives the password."
+Database = Annotated[str | None, typer.Option(help="The database's name.", show_default="ENV's database")]
+_PASSWORD = f"Its password is in {PASSWORD_VARIABLE} or ENV's secret of the role, or a prompt asks for it."
 User = Annotated[
     str | None,
     typer.Option(
-        help=f"A role that may read the tables; {_PASSWORD}",
+        help=f"A role that may read the tables. {_PASSWORD}",
         show_default=f"{CDC_ROLE} of ENV's existing database, or {READER_ROLE}",
     ),
 ]
 Administrator = Annotated[
     str | None,
     typer.Option(
-        help=f"A role that may read the tables and ask the source connector; {_PASSWORD}",
+        help=f"A role that may read the tables and write the source connector's signals. {_PASSWORD}",
         show_default=f"{CDC_ROLE} of ENV's existing database, {OWNER_ROLE} of one that the deployment has made, or "
         f"{ADMINISTRATOR}",
     ),
@@ -57,29 +57,29 @@ DynamodbTable = Annotated[
     list[str] | None,
     typer.Option(
         metavar="CONTRACT=TABLE",
-        help="A contract's DynamoDB table, where its name is not the contract's source.table; can be repeated.",
+        help="A contract's DynamoDB table, if its name differs from the contract's source.table; can be repeated.",
     ),
 ]
 DynamodbEndpoint = Annotated[str, typer.Option(help="Address of a DynamoDB API that is not AWS's.")]
 MaskSecret = Annotated[
     str,
-    typer.Option(help="Secret with the key of masks, which tables with masks by hmac need: headwater/ENV/mask."),
+    typer.Option(help="Secret with the key of masks: headwater/ENV/mask. Tables with hmac masks need it."),
 ]
 Region = Annotated[str, typer.Option(help="AWS region; by default the AWS configuration's.")]
 
 
 def refuse_without_contract(contracts: Sequence[Contract], source: str, option: str) -> None:
-    """Raise UserError if no contract is of the database ``source``, which ``option`` asks for."""
+    """Raise UserError, naming ``option``, if no contract has the database ``source``."""
     if not of_database(contracts, source):
         found = ", ".join(contract.table for contract in contracts)
         raise UserError(
-            f"{option}: found contracts of {found} alone, expected one of {SOURCE_NAMES[source]} at least: "
-            "headwater contract infer writes some"
+            f"{option}: found only contracts of {found}, expected at least one of {SOURCE_NAMES[source]}: "
+            "headwater contract infer writes contracts"
         )
 
 
 def contract_of(described: Sequence[Contract], table: str, option: str = "TABLE", where: str = "") -> Contract:
-    """The contract of the lake table that ``option`` names. Raises UserError, whose text ends with ``where``."""
+    """Return the contract of the lake table that ``option`` names. Raises UserError, whose text ends with ``where``."""
     known = {contract.table: contract for contract in described}
     if table not in known:
         raise UserError(f"{option}: found {table!r}, expected one of {', '.join(known)}{where}")
@@ -97,13 +97,14 @@ def connector(
     as_owner: bool = False,
     where_refused: str = "",
 ) -> Callable[[], psycopg.Connection]:
-    """Return a function that connects to PostgreSQL. The password is found, or asked for, before this returns.
+    """Find the password, or ask for it, and return a function that connects to PostgreSQL.
 
-    ``url`` says everything, if it is given. Otherwise ``of``, an environment's database, completes the options; without
-    ``of`` the database is this machine's. ``as_owner``: the default user may write, too. ``where_refused`` ends the
-    message if the server refuses user or password.
+    - ``url``: a connection string, which replaces all other options.
+    - ``of``: an environment's database, which completes the options; None for a database without an environment.
+    - ``as_owner``: the default user may write, too.
+    - ``where_refused``: the end of the message if the server refuses the user or the password.
 
-    Both functions raise UserError if they fail, and CredentialsRefused if the server refuses user or password.
+    Both functions raise UserError if they fail, and CredentialsRefused if the server refuses the user or the password.
     """
     if url:
         login = _by_url(url)
@@ -119,14 +120,14 @@ def connector(
 
 
 def parts_of_url(url: str) -> dict[str, object]:
-    """Return libpq's parameters in the value of --database-url. Raises UserError, also if it has a password."""
+    """Return libpq's parameters in the value of --database-url. Raises UserError, also if they have a password."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         raise UserError(f"--database-url: {error}; expected e.g. postgresql://user@host:5432/shop.") from None
     if "password" in parts:
         raise UserError(
-            "--database-url: found a password, which other users of this machine could see. Put it into "
+            "--database-url: found a password, which other users of this machine could see. Put the password into "
             f"{PASSWORD_VARIABLE}, or leave it out and type it at the prompt."
         )
     return dict(parts)
@@ -138,7 +139,7 @@ def _by_url(url: str) -> Login:
 
 
 def first_value(connection: psycopg.Connection, query: str) -> str:
-    """The first value that a query gives, as text. Raises UserError if it is not answered."""
+    """Return the first value of a query's result, as text. Raises UserError if the query fails."""
     try:
         rows = connection.execute(query.encode()).fetchall()
     except psycopg.Error as error:
@@ -147,7 +148,7 @@ def first_value(connection: psycopg.Connection, query: str) -> str:
 
 
 def renamed_tables(options: Sequence[str], contracts: Sequence[Contract]) -> Mapping[str, str]:
-    """The values of --dynamodb-table, as DynamoDB tables by contract."""
+    """Return the DynamoDB tables that values of --dynamodb-table name, by contract. Raises UserError."""
     known = [contract.table for contract in contracts]
     tables: dict[str, str] = {}
     for option in options:
@@ -162,7 +163,7 @@ def renamed_tables(options: Sequence[str], contracts: Sequence[Contract]) -> Map
 
 
 def dynamodb_client(endpoint: str, region: str, configured: boto3.Session) -> Any:
-    """boto3's client for the DynamoDB of the options. Raises UserError if they cannot be used."""
+    """Return boto3's client for DynamoDB. Raises UserError if the options cannot be used."""
     try:
         return configured.client(
             "dynamodb", region_name=region or configured.region_name or DEFAULT_REGION, endpoint_url=endpoint or None
@@ -174,14 +175,14 @@ def dynamodb_client(endpoint: str, region: str, configured: boto3.Session) -> An
 
 
 def kinesis_client(endpoint: str, region: str, configured: boto3.Session) -> Any:
-    """boto3's client for Kinesis."""
+    """Return boto3's client for Kinesis."""
     return configured.client(
         "kinesis", region_name=region or configured.region_name or DEFAULT_REGION, endpoint_url=endpoint or None
     )
 
 
 def mask_key(secret: str, region: str) -> bytes | None:
-    """The key in the secret of the options; None if they name none. Raises UserError if it cannot be read."""
+    """Return the key in a secret; None if ``secret`` is "". Raises UserError if the secret cannot be read."""
     if not secret:
         return None
     configured = session()
@@ -190,12 +191,13 @@ def mask_key(secret: str, region: str) -> bytes | None:
         return read_key(client, secret)
     except (BotoCoreError, ClientError) as error:
         raise UserError(
-            f"--mask-secret: {secret} cannot be read: {error}. It needs secretsmanager:GetSecretValue and kms:Decrypt."
+            f"--mask-secret: {secret} cannot be read: {error}. Reading needs secretsmanager:GetSecretValue and "
+            "kms:Decrypt."
         ) from None
 
 
 def session() -> boto3.Session:
-    """Return a session with the AWS configuration of the machine. Raises UserError if it cannot be used."""
+    """Return a session with the machine's AWS configuration. Raises UserError if that cannot be used."""
     try:
         return boto3.Session()
     except BotoCoreError as error:

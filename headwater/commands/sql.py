@@ -26,13 +26,13 @@ def sql(
     query: Annotated[
         str,
         typer.Argument(
-            help="A SELECT in Athena's SQL, or EXECUTE STATEMENT USING …; - reads it from standard input; without it, "
-            "what there is to ask."
+            help="A SELECT in Athena's SQL, or EXECUTE STATEMENT USING …; - reads the query from standard input. "
+            "Without a query, the command lists what can be queried."
         ),
     ] = "",
     environment: Annotated[str, ENVIRONMENT] = "",
     lake: Annotated[
-        str, typer.Option(help="Without --env: where the lake's tables lie, s3://bucket/prefix, or a folder.")
+        str, typer.Option(help="Without --env: the folder of the lake's tables, as s3://bucket/prefix or a local path.")
     ] = "",
     *,
     folder: Folder,
@@ -40,11 +40,11 @@ def sql(
     region: sources.Region = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print all rows, as JSON.")] = False,
 ) -> None:
-    """Ask the lake's tables, views and prepared statements in Athena's SQL, on this machine.
+    """Query the lake's tables, views and prepared statements in Athena's SQL, on this machine.
 
-    DuckDB runs the query on the files as they are now. It lacks some of Athena's functions. It may go on after an error
-    that ends a query in Athena, such as a division by zero. Tables that the query names are read whole. A query
-    reaches no file, no address and no extension.
+    DuckDB runs the query on the current files. It lacks some of Athena's functions. DuckDB may go on after an error
+    that ends a query in Athena, such as a division by zero. Each table in the query is read whole. A query cannot read
+    other files or addresses, nor load extensions.
     """
     contracts = read_contracts(folder.contracts)
     if not query:
@@ -55,7 +55,7 @@ def sql(
     with LakeQueries(contracts, place.lake()) as queries:
         answer = queries.answer(sys.stdin.read() if query == "-" else query)
         for table in sorted(queries.without_rows):
-            Console(stderr=True).print(f"{table} has no rows below {place.uri}, or was never written", style="yellow")
+            Console(stderr=True).print(f"{table} has no rows in {place.uri}, or was never written", style="yellow")
     if as_json and len(set(answer.columns)) < len(answer.columns):
         raise UserError(f"--json: found {', '.join(answer.columns)}, expected columns of different names")
     if as_json:
@@ -73,7 +73,7 @@ def _show(answer: Answer) -> None:
         grid.add_row(*map(escape, row))
     unbounded = console.options.update(width=_WIDEST)
     if console.measure(grid, options=unbounded).maximum > console.width:
-        # Too wide for the terminal: a line for each value, and not a part of each.
+        # The table is too wide for the terminal, so print one line for each value.
         for number, row in enumerate(rows, 1):
             say(f"row {number}")
             for column, value in zip(answer.columns, row, strict=True):

@@ -24,7 +24,7 @@ from headwater.operations.observation import observe
 from headwater.operations.state import UNASKED, UNWRITTEN, WELL, WRONG, Part, Problem, State
 
 STATUSES = {WELL: 0, WRONG: 1, UNASKED: 3, UNWRITTEN: 4}
-"""The command's status by the environment's state; 2 is that of a wrong argument."""
+"""The exit status by the environment's state. A wrong argument ends with status 2."""
 _COLOURS = {WELL: "green", WRONG: "bold red", UNASKED: "yellow", UNWRITTEN: "yellow"}
 _LISTED = 5
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -37,17 +37,17 @@ def status(
     database_url: Annotated[
         str,
         typer.Option(
-            help="Ask the PostgreSQL of this connection string, such as one of your own, in place of Aurora's Data "
-            "API; without the password."
+            help="Query PostgreSQL by this connection string, in place of Aurora's Data API. Leave the password out of "
+            "it. Use it for a database of your own."
         ),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all facts.")] = False,
 ) -> None:
-    """Show the state of an environment, part by part from the sources to the lake's tables, and what to do about
-    problems. It changes nothing.
+    """Show the state of an environment, and what to do about its problems. The command changes nothing.
 
-    The status is 0 if all is well, and 1 if something is wrong or an alarm rings. It is 3 if nothing was found wrong,
-    but a part could not be checked. It is 4 if only a table has no commit although its source has rows, or may have.
+    It shows each part, from the sources to the lake's tables. The status is 0 if all is well, and 1 if something is
+    wrong or an alarm rings. It is 3 if nothing was found wrong, but a part could not be checked. It is 4 if the only
+    finding is a table without a commit whose source has rows, or may have rows.
     """
     deployed = environments.deployed(environment, folder)
     if database_url:
@@ -82,7 +82,7 @@ def _show(state: State) -> None:
     for part in (*state.parts, *state.tables):
         if part.unasked:
             console.print(f"{escape(part.name)} could not be checked: {escape(as_typed(printable(part.unasked)))}")
-    _list(console, "Nothing written yet", "which is well only while a source is empty", _grouped(state.unwritten))
+    _list(console, "Nothing written yet", "which is fine only while a source is empty", _grouped(state.unwritten))
     problems = [(part.name, problem) for part in state.parts for problem in part.problems]
     problems += _grouped([(table.name, problem) for table in state.tables for problem in table.problems])
     _list(console, "What to do", "the first part first, since others may follow from it", problems)
@@ -101,7 +101,8 @@ def _list(console: Console, title: str, remark: str, problems: Sequence[tuple[st
 
 
 def _grouped(problems: Sequence[tuple[str, Problem]]) -> list[tuple[str, Problem]]:
-    """Tables' problems, one for each page of the runbooks and what it advises, which is that of its first table."""
+    """Return the tables' problems. Problems with the same runbook and advice are joined under their first table."""
+    # Advice for two tables is the same if it differs only in the table's name.
     by_advice: dict[tuple[str, str], list[tuple[str, Problem]]] = {}
     for table, problem in problems:
         advice = re.sub(rf"\b{re.escape(table)}\b", "", problem.next)
@@ -137,7 +138,7 @@ def _parts(state: State) -> Table:
 
 
 def _tables(state: State) -> Table:
-    # A table is told from its history by the end of its name.
+    # Long names wrap and are not cut: a history's name differs from its table's only at the end.
     grid = Table(Column("table", overflow="fold"), "state")
     for heading in ("committed", "unread", "fresh", "aside", "unfit", "compared", "differ"):
         grid.add_column(heading, justify="right")
@@ -159,7 +160,7 @@ def _tables(state: State) -> Table:
 
 
 def _never(table: Part, now: float) -> str:
-    """How long a table has had no commit."""
+    """Say how long a table has had no commit."""
     since = table.facts.get("expected_since")
     if table.facts.get("source_is_empty"):
         return "no rows yet"
@@ -167,7 +168,7 @@ def _never(table: Part, now: float) -> str:
 
 
 def _compared(facts: Mapping[str, Any], now: float) -> str:
-    """How long ago all of a table's rows were compared, and whether somebody has ended that."""
+    """Say how long ago all of a table's rows were compared, and whether somebody has ended the comparison."""
     if facts.get("comparison_said_at") is None:
         return ""
     compared, ended = facts["compared_at"], facts["comparison_ended"]

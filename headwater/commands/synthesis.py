@@ -15,14 +15,14 @@ from headwater.new_folder import clones
 
 
 def synthesize(folder: LakeFolder, name: str) -> Environment:
-    """Make the assets, and synthesize an environment's stacks into the lake folder. Needs no credentials.
+    """Build the assets, synthesize an environment's stacks into the lake folder, and return the environment.
 
-    Returns the environment. Raises UserError if the folder wants another release or an asset cannot be made, and
+    Needs no credentials. Raises UserError if the folder names another release, or if an asset cannot be built. Raises
     typer.Exit if CDK fails.
     """
     refuse_another_release(folder)
     environment = read_environment(name, folder.config)
-    # The results of some verbs go into files.
+    # Progress goes to standard error, because the output of some verbs goes into files.
     progress = partial(announce, aside=True)
     accounts.of(environment, folder).make_assets(progress)
     with progress(f"Synthesizing the stacks of {name}"):
@@ -31,13 +31,13 @@ def synthesize(folder: LakeFolder, name: str) -> Environment:
 
 
 def refuse_another_release(folder: LakeFolder) -> None:
-    """Raise UserError if a lake folder wants another release than the one that runs."""
+    """Raise UserError if a lake folder names another release than the one that runs."""
     wanted, runs = folder.settings.release, version("headwater")
     if wanted == runs:
         return
-    # A clone is the release of its tag, whatever its version says, and without a tag its commit.
+    # A clone's release is its tag, or its commit if it has no tag, even if the package's version differs.
     if wanted != clones.release()[0]:
         raise UserError(
             f"{folder.root / FILE}: release: found {wanted}, expected {runs}, the release that runs: use ./headwater, "
-            "which runs the release of its folder"
+            "which runs the folder's release"
         )

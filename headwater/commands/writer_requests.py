@@ -1,4 +1,4 @@
-"""What the verbs share that ask a table's writer for work: their options, S3, and watching the writer's answers."""
+"""Options, S3 access and progress for the verbs that request work from a table's writer."""
 
 import sys
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ from headwater.lake.requests.protocol import News, Requests, Status
 ENVIRONMENT = typer.Option(
     "--env",
     metavar="ENV",
-    help="A deployed environment, which says where lake and tables are; without it, --lake does.",
+    help="A deployed environment, whose lake and tables are used; without it, use --lake.",
 )
-LAKE = typer.Option(help="Without --env: where the lake's tables lie, s3://bucket/prefix.")
+LAKE = typer.Option(help="Without --env: the folder of the lake's tables, s3://bucket/prefix.")
 ENDPOINT = typer.Option(help="Address of an S3 API that is not AWS's.")
 REGION = typer.Option(help="AWS region; without it, the AWS configuration's.")
 
@@ -30,7 +30,7 @@ _REGION = "us-east-1"  # where neither an option nor the AWS configuration names
 
 
 def s3_client(endpoint: str, region: str) -> Any:
-    """A client for the S3 API at ``endpoint``, AWS's if that is empty. Raises ValueError."""
+    """Return a client for the S3 API at ``endpoint``, or for AWS if that is empty. Raises ValueError."""
     session = boto3.Session()
     return session.client(
         "s3",
@@ -47,14 +47,14 @@ def s3_errors() -> Iterator[None]:
         yield
     except (BotoCoreError, ClientError) as error:
         raise UserError(
-            f"S3 cannot be used: {error}. Check --env, or else the addresses and --endpoint, and the credentials."
+            f"S3 cannot be used: {error}. Check the credentials, and --env, or else the addresses and --endpoint."
         ) from None
     except ValueError as error:
         raise UserError(f"--lake, --endpoint, --region: {error}") from None
 
 
 def progress_of(parts: str) -> Progress:
-    """A bar of how many parts of how many are done; ``parts`` says what they are."""
+    """Return a progress bar that counts finished parts; ``parts`` is their noun, such as ``files``."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -66,9 +66,14 @@ def progress_of(parts: str) -> Progress:
 
 
 def watch(requests: Requests, id_: str, parts: str, records: str, token: str = "") -> Status | None:
-    """Show how far a request is until it is done, and return the writer's last answer. ``parts`` and ``records`` say
-    what they are; ``token`` has its meaning in ``follow``. Raises UserError as ``follow`` does; ends the command on
-    Ctrl-C."""
+    """Show the progress of a request until it is done, and return the writer's last answer.
+
+    - ``parts``: the noun for the parts of the work, such as ``files``.
+    - ``records``: the noun for the records of the work, such as ``rows``.
+    - ``token``: the request's token, as in ``follow``.
+
+    Raises UserError as ``follow`` does. Ctrl-C ends the command, and the request stays.
+    """
     last: Status | None = None
     try:
         with progress_of(parts) as progress:

@@ -1,1 +1,1 @@
-"""Contracts: the one description of a lake table, read by CDK, the writers and ``headwater verify``."""
+"""Contracts: each describes one lake table for CDK, the writers and ``headwater verify``."""

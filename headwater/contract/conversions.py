@@ -1,4 +1,4 @@
-"""Which source types reach which lake types with every value unchanged."""
+"""The conversions from source types to lake types that keep every value unchanged."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ _TIME_TYPES = re.compile(r"(time|timestamp)( ?\(\d\))?( (with|without) time zone
 _RANGES = ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange")
 _ARRAY_ELEMENTS = (
     "smallint", "integer", "bigint", "numeric", "real", "double precision", "boolean", "character", "character varying",
-    "text", "uuid", "date", "timestamp with time zone",
+    "text", "uuid", "date", "timestamp with time zone", "json", "jsonb",
 )  # fmt: skip
+_ADDRESSES = ("inet", "cidr", "macaddr", "macaddr8")
 _SERIAL = {"smallserial": "smallint", "serial": "integer", "bigserial": "bigint"}
 _SERIAL |= {"serial2": "smallint", "serial4": "integer", "serial8": "bigint"}
 _REFUSED = (
-    "bit", "bit varying", "varbit", "box", "cidr", "circle", "hstore", "inet", "line", "lseg", "macaddr", "macaddr8",
-    "money", "path", "pg_lsn", "point", "polygon", "tsquery", "tsvector", "xml",
+    "bit", "bit varying", "varbit", "box", "circle", "hstore", "line", "lseg", "money", "path", "pg_lsn", "point",
+    "polygon", "tsquery", "tsvector", "xml",
 )  # fmt: skip
-"""PostgreSQL's own types, and hstore, that contracts cannot name."""
-_TEXT_ONLY = ("interval", "uuid", "enum", "character", "character varying", "text", *_RANGES)
+"""Types of PostgreSQL and its extension hstore that contracts cannot name."""
+_TEXT_ONLY = ("interval", "uuid", "enum", "character", "character varying", "text", *_RANGES, *_ADDRESSES)
 
 
 def check_conversion(source_type: str, target: Type) -> str | None:
-    """Why values of ``source_type`` cannot reach ``target`` unchanged, or None if they can.
+    """Return why values of ``source_type`` cannot reach ``target`` unchanged; None if they can.
 
-    Only conversions that keep every value are allowed. A single value that the target cannot hold (NaN or an infinity
-    in a decimal or a date) is quarantined when it arrives.
+    A few values are not counted here, such as NaN or an infinity for a decimal or a date. Such a value is quarantined
+    when it arrives.
     """
     source = SourceType.parse(source_type)
     if source.array:
@@ -36,6 +37,8 @@ def check_conversion(source_type: str, target: Type) -> str | None:
             return f"arrays of {source.base} are not supported"
         if target.kind != "array" or target.element is None:
             return f"{source_type} needs an array type"
+        if source.base in ("json", "jsonb") and target.element.kind != "string":
+            return f"{source_type} needs array<string>"
         element = SourceType(source.base, source.precision, source.scale)
         return _check_scalar(element, source_type, target.element)
     return _check_scalar(source, source_type, target)
@@ -58,8 +61,8 @@ def _check_scalar(source: SourceType, text: str, target: Type) -> str | None:
     if source.base in _TEXT_ONLY:
         allowed = ("string",)
     elif source.base == "time with time zone":
-        # Debezium brings it to UTC and loses its offset.
-        return f"PostgreSQL type {text!r} does not arrive as it was"
+        # Debezium converts it to UTC and loses its offset.
+        return f"Debezium does not deliver PostgreSQL type {text!r} unchanged"
     elif _TIME_TYPES.match(source.base):
         allowed = ("string",) if source.base.startswith("time ") else ("timestamp", "string")
     else:
@@ -80,14 +83,14 @@ def _check_scalar(source: SourceType, text: str, target: Type) -> str | None:
 
 
 def _unsupported(base: str, text: str) -> str:
-    """Why a type that no conversion knows cannot be a source type, and what to write in its place."""
+    """Return why a type without a conversion cannot be a source type, and what to write in its place."""
     if base in _SERIAL:
         return f"a column made as {base} has the type {_SERIAL[base]}: write source_type: {_SERIAL[base]}"
     if base == "string":
         return "PostgreSQL has no type 'string': write source_type: text"
     if base in _REFUSED or not re.fullmatch(r"[\w.\"]+", base):
         return f"PostgreSQL type {text!r} is not supported"
-    return f"{text!r} is no type that contracts know: write source_type: enum if it is an enum's name"
+    return f"{text!r} is not a type that contracts know: write source_type: enum if it is an enum's name"
 
 
 _NUMBERS = ("decimal", "int", "bigint")
@@ -106,9 +109,10 @@ _DYNAMODB_ELEMENTS = {"SS": ("string",), "NS": (*_NUMBERS, "string"), "BS": ("bi
 
 
 def check_dynamodb_conversion(source_type: str, target: Type) -> str | None:
-    """Why values of DynamoDB's ``source_type`` cannot reach ``target`` unchanged, or None if they can.
+    """Return why values of DynamoDB's ``source_type`` cannot reach ``target`` unchanged; None if they can.
 
-    A number with more digits than the target holds, and a text that is no date, are quarantined when they arrive.
+    A few values are not counted here: a number with more digits than the target holds, or a text that is not a date.
+    Such a value is quarantined when it arrives.
     """
     allowed = _DYNAMODB_TARGETS.get(source_type)
     if allowed is None:
@@ -130,8 +134,10 @@ _BUCKETED = ("smallint", "integer", "bigint", "text", "character varying", "uuid
 
 
 def check_transform(database: str, source_type: str, target: Type, transform: Transform) -> str | None:
-    """Why a column of that type cannot hold what a transform makes of values of the database's ``source_type``, or None
-    if it can."""
+    """Return why a column of the type ``target`` cannot hold a transform's results; None if it can.
+
+    The transform gets values of the type ``source_type`` in ``database``.
+    """
     sources: tuple[str, ...]
     if transform.is_bucket:
         sources = _BUCKETED
@@ -148,6 +154,6 @@ def check_transform(database: str, source_type: str, target: Type, transform: Tr
 
 
 def holds(type_: Type, kind: str) -> bool:
-    """Whether a type is of that kind, or has a part of that kind at any depth."""
+    """Return whether a type is of the kind ``kind``, or has a part of that kind at any depth."""
     inner = [field for _, field in type_.fields] + ([type_.element] if type_.element is not None else [])
     return type_.kind == kind or any(holds(part, kind) for part in inner)

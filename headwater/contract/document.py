@@ -1,6 +1,6 @@
-"""Contracts as people write them: the shape of the YAML document, from which editors get their schema.
+"""Contracts as people write them: the shape of the YAML document, which is also the source of the editors' schema.
 
-``reading`` makes a contract of a document. Stays on the laptop, as it needs msgspec.
+``reading`` turns a document into a contract. This module is never shipped to the jobs, because it needs msgspec.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME = {
 
 
 class _Written(Struct, frozen=True, forbid_unknown_fields=True):
-    """A mapping that takes the fields it names and no others."""
+    """A mapping that refuses fields without a declaration."""
 
 
 class PostgresqlSource(_Written, frozen=True, kw_only=True):
@@ -39,9 +39,8 @@ class PostgresqlSource(_Written, frozen=True, kw_only=True):
     replica_identity: Annotated[
         Literal["full", "default"],
         Meta(
-            description="What PostgreSQL logs of a row before its change: full, where nothing is said, or default, "
-            "the primary key. That is for tables whose primary key has key and partition, and whose rows are "
-            "written whole.",
+            description="What PostgreSQL logs about a row before its change. full: the whole row. default: the primary "
+            "key, for tables whose primary key includes key and partition_by, and whose rows are written whole.",
         ),
     ] = "full"
 
@@ -54,7 +53,7 @@ class DynamodbSource(_Written, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=rf"^[a-zA-Z0-9_.-]{{3,255}}{END}",
-            description="The table's name; a deployment makes headwater-dev-accounts of headwater-accounts.",
+            description="The table's name. For headwater-accounts a deployment makes headwater-dev-accounts in dev.",
             extra={"expected": "a DynamoDB table's name"},
         ),
     ]
@@ -63,7 +62,8 @@ class DynamodbSource(_Written, frozen=True, kw_only=True):
             str,
             Meta(
                 min_length=1,
-                description="The attribute by whose time, in seconds since 1970, items expire. Without it none does.",
+                description="The attribute with the time, in seconds since 1970, at which an item expires. Without it "
+                "no item expires.",
                 examples=["expires_at"],
                 extra={"expected": "an attribute's name"},
             ),
@@ -77,7 +77,7 @@ class _WrittenColumn(_Written, frozen=True, kw_only=True):
     type: Annotated[
         str,
         Meta(
-            description="The lake column's type, as Spark spells it; in quotes where it has a comma.",
+            description="The lake column's type, as Spark spells it. A type with a comma needs quotes.",
             examples=[
                 "int", "bigint", "float", "double", "boolean", "string", "binary", "date", "timestamp",
                 "decimal(12,4)", "array<string>", "struct<city:string,zip:string>",
@@ -89,10 +89,10 @@ class _WrittenColumn(_Written, frozen=True, kw_only=True):
         Annotated[
             str,
             Meta(
-                # What a comment of the Glue Data Catalog takes, which counts bytes: reading holds it to them.
+                # The limit of the Glue Data Catalog, which counts bytes. ``reading`` checks the bytes.
                 max_length=255,
                 pattern=rf"^(?=.*\S)[^\x00-\x08\x0a-\x1f]*{END}",
-                description="What the values mean: the column's comment in the catalog.",
+                description="The meaning of the values, which is the column's comment in the catalog.",
                 extra={"expected": "one line of at most 255 bytes"},
             ),
         ]
@@ -103,9 +103,9 @@ class _WrittenColumn(_Written, frozen=True, kw_only=True):
             str,
             Meta(
                 pattern=rf"^({PATTERN}){END}",
-                description="What is made of the value. month, day and hour: a string such as 2024-02, 2024-02-29 or "
-                "2024-02-29-13, of a date, a timestamp, or with a unit of a number since 1970. bucket: an int, the "
-                "CRC-32 of the text modulo the number of buckets.",
+                description="The form in which the value is stored. month, day and hour: a string such as 2024-02, "
+                "2024-02-29 or 2024-02-29-13, for a date, a timestamp, or (with a unit) a number since 1970. bucket: "
+                "an int, which is the CRC-32 of the text modulo the number of buckets.",
                 examples=["month", "day", "hour", "day(seconds)", "hour(milliseconds)", "bucket(16)"],
                 extra={"expected": EXPECTED},
             ),
@@ -115,13 +115,13 @@ class _WrittenColumn(_Written, frozen=True, kw_only=True):
 
 
 class PostgresqlColumn(_WrittenColumn, frozen=True, kw_only=True):
-    """A lake column and the PostgreSQL column, or the place in a JSON column, that it holds."""
+    """A lake column for a PostgreSQL column, or for a value inside a JSON column."""
 
     source_type: (
         Annotated[
             str,
             Meta(
-                description="PostgreSQL's type, as format_type prints it; enum for any enum. Left out beside a path.",
+                description="PostgreSQL's type, as format_type prints it; enum for any enum. A JSON path has none.",
                 examples=[
                     "smallint", "integer", "bigint", "numeric(12,4)", "numeric", "real", "double precision", "boolean",
                     "character varying(40)", "text", "uuid", "enum", "date", "timestamp with time zone", "jsonb",
@@ -137,7 +137,7 @@ class PostgresqlColumn(_WrittenColumn, frozen=True, kw_only=True):
             str,
             Meta(
                 pattern=rf"^[^.]+(\.[^.]+)*{END}",
-                description="The source column where it has another name, or a path into JSON: payload.customer.",
+                description="The source column, if its name differs, or a path into JSON: payload.customer.",
                 extra={"expected": "a text: a source column, or a path such as payload.customer"},
             ),
         ]
@@ -145,8 +145,8 @@ class PostgresqlColumn(_WrittenColumn, frozen=True, kw_only=True):
     ) = field(name="from", default=UNSET)
 
 
-# msgspec 0.22.0 crashes when it frees a union of a list and a text with a pattern, which may be when Python ends. So
-# the pattern is for editors alone, and contracts are held to it when they are read.
+# msgspec 0.22.0 crashes when it frees a union of a list and a text with a pattern, for example when Python ends. So the
+# pattern is only in the editors' schema, and ``reading`` checks it.
 _ATTRIBUTE_PATH = (
     Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": rf"^[^.]+(\.[^.]+)*{END}"})]
     | Annotated[list[Annotated[str, Meta(min_length=1, extra={"expected": "a name"})]], Meta(min_length=1)]
@@ -155,18 +155,18 @@ ATTRIBUTE_PATH_EXPECTED = "an attribute, a path such as address.city, or a list 
 
 
 class DynamodbColumn(_WrittenColumn, frozen=True, kw_only=True):
-    """A lake column and the attribute, or the place in a map, that it holds."""
+    """A lake column for a DynamoDB attribute, or for a value inside a map."""
 
     source_type: Annotated[
         Literal["S", "N", "B", "BOOL", "M", "L", "SS", "NS", "BS"],
-        Meta(description="DynamoDB's type; of a path, the type of what it leads to."),
+        Meta(description="DynamoDB's type. For a path, the type of the value at its end."),
     ]
     path: (
         Annotated[
             _ATTRIBUTE_PATH,
             Meta(
-                description="The attribute where it has another name, a path into its maps (settings.locale), or a "
-                "list of names, which may hold dots ([nick.name]). Capitals count.",
+                description="The attribute, if its name differs, a path into its maps (settings.locale), or a list of "
+                "names, which may hold dots ([nick.name]). Capitals count.",
                 extra={"expected": ATTRIBUTE_PATH_EXPECTED},
             ),
         ]
@@ -175,19 +175,19 @@ class DynamodbColumn(_WrittenColumn, frozen=True, kw_only=True):
 
 
 _HOW = Literal["hmac"] | None
-"""The value that is stored in place of the source's."""
+"""The value that is stored in place of the source's value."""
 
 
 class WrittenHistory(_Written, frozen=True, kw_only=True):
-    """The change history that is kept beside the table, in a table of its own."""
+    """The change history of the table, which is a second table."""
 
     keep_days: Annotated[
         int,
         Meta(
             ge=1,
             le=36_500,
-            description="For how many days the table can be seen as it was: older changes go, but the last of each row "
-            "stays.",
+            description="For how many days past states of the table can be queried. Older changes are deleted, but the "
+            "last change of each row stays.",
         ),
     ]
     buckets: Annotated[
@@ -195,20 +195,20 @@ class WrittenHistory(_Written, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=1_000,
-            description="File groups per day; a first snapshot is of one day. Cannot be changed later.",
+            description="File groups per day. A first snapshot is one day. Cannot be changed later.",
         ),
     ] = 1
 
 
 class _WrittenContract(_Written, frozen=True, kw_only=True):
-    table: Annotated[str, Meta(description="The lake table's name, as the file's.", **_NAME)]
+    table: Annotated[str, Meta(description="The lake table's name, which is also the file's name.", **_NAME)]
     description: Annotated[
         str,
         Meta(
-            # The catalog takes 2,048 bytes, and views and history add to it.
+            # The catalog takes 2,048 bytes, and views and the history add words to the description.
             max_length=1_500,
             pattern=rf"^(?=[\s\S]*\S)[^\x00-\x08\x0b\x0c\x0e-\x1f]*{END}",
-            description="For readers and the catalog.",
+            description="The description of the table, for readers and the catalog.",
             extra={"expected": "a text that is not empty, of at most 1,500 bytes"},
         ),
     ]
@@ -241,16 +241,16 @@ class _WrittenContract(_Written, frozen=True, kw_only=True):
     on_unfit: Annotated[
         Literal["keep", "quarantine"],
         Meta(
-            description="What becomes of a value that its column cannot hold. keep: the column is null, the value "
-            "stands in _rest, and _unfit names the column. quarantine: the whole record is put aside.",
+            description="The handling of a value that its column cannot hold. keep: the column is null, the value "
+            "is in _rest, and _unfit names the column. quarantine: the whole record goes into quarantine.",
         ),
     ] = "keep"
     history: (
         Annotated[
             WrittenHistory,
             Meta(
-                description="Keep all changes of so many days beside the table, for its state as of any instant, and "
-                "for slowly changing dimensions.",
+                description="Keep all changes of some days in a second table, for queries as of any instant and for "
+                "slowly changing dimensions.",
             ),
         ]
         | UnsetType
@@ -258,21 +258,22 @@ class _WrittenContract(_Written, frozen=True, kw_only=True):
     unnamed: Annotated[
         Literal["keep", "drop"],
         Meta(
-            description="What becomes of what no column names. keep: it stands in _rest. drop: it is stored "
+            description="The handling of fields that no column names. keep: they are in _rest. drop: they are stored "
             "nowhere, and PostgreSQL's columns do not leave the source connector.",
         ),
     ] = "keep"
 
 
 class PostgresqlContract(_WrittenContract, frozen=True, kw_only=True):
-    """A lake table that is kept in step with a PostgreSQL table."""
+    """A lake table that replicates a PostgreSQL table."""
 
     source: PostgresqlSource
     verify_with: (
         Annotated[
             str,
             Meta(
-                description="An SQL file beside the contract that recomputes the source's rows, for headwater verify.",
+                description="An SQL file beside the contract whose query computes the source's rows for headwater "
+                "verify.",
                 **_TEXT,
             ),
         ]
@@ -293,7 +294,7 @@ class PostgresqlContract(_WrittenContract, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 description="Columns of the source whose values do not leave the source connector. hmac: the lake has "
-                "the text's HMAC-SHA-256 under the environment's key, equal for equal texts. null: it has null.",
+                "the text's HMAC-SHA-256 under the environment's key, equal for equal texts. null: the lake has null.",
                 examples=[{"email": "hmac", "phone": None}],
                 extra={"expected": "a mapping of the source's columns to hmac or null"},
             ),
@@ -307,14 +308,14 @@ class PostgresqlContract(_WrittenContract, frozen=True, kw_only=True):
 
 
 class DynamodbContract(_WrittenContract, frozen=True, kw_only=True):
-    """A lake table that is kept in step with a DynamoDB table."""
+    """A lake table that replicates a DynamoDB table."""
 
     source: DynamodbSource
     exclude: Annotated[
         list[_ATTRIBUTE_PATH],
         Meta(
-            description="What is stored nowhere: an attribute, a path into its maps (settings.pin), or a list of "
-            "names, which may hold dots. Capitals count.",
+            description="Values that are stored nowhere. Each is an attribute, a path into its maps (settings.pin), or "
+            "a list of names, which may hold dots. Capitals count.",
             examples=[["passwordHash", "settings.pin"]],
             extra={"expected": "a list of attributes, paths such as settings.pin, or lists of names"},
         ),
@@ -324,8 +325,8 @@ class DynamodbContract(_WrittenContract, frozen=True, kw_only=True):
             dict[str, _HOW],
             Meta(
                 min_length=1,
-                description="Attributes, or paths into their maps, whose values the lake does not have. hmac: it has "
-                "the text's HMAC-SHA-256 under the environment's key, equal for equal texts. null: it has null.",
+                description="Attributes, or paths into their maps, whose values the lake does not have. hmac: the lake "
+                "has the text's HMAC-SHA-256 under the environment's key, equal for equal texts. null: it has null.",
                 examples=[{"email": "hmac", "settings.phone": None}],
                 extra={"expected": "a mapping of attributes, or paths such as settings.pin, to hmac or null"},
             ),

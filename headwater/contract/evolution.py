@@ -1,6 +1,6 @@
-"""How a contract may change while rows are stored: the rules that the writer enforces, and what each change means.
+"""The rules for changes of a contract whose table has rows, and what each change means for these rows.
 
-Runs on EMR and Glue too: the standard library only.
+The writer enforces the rules. Runs on EMR and Glue too, so it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from headwater.contract.model import DROP, DYNAMODB, POSTGRESQL, Column, Contrac
 from headwater.contract.types import SourceType, Type
 
 SAFE = "safe"
-"""Nothing is to be done."""
+"""The change needs no action."""
 FILL = "fill"
-"""Rows that are stored already are not as the contract says until something is done."""
+"""Stored rows do not fit the new contract until somebody acts."""
 REFUSED = "refused"
-"""The writer stops, or the deployment is refused, or rows would be wrong."""
+"""The writer stops, the deployment is refused, or rows would be wrong."""
 
 SAME, WIDER, NARROWER, OTHER = "same", "wider", "narrower", "other"
 TYPE_RULE = "Only a decimal's digits before the point may become more or fewer."
 _FROM_SOURCE = "change the rows in the source (PostgreSQL: UPDATE … SET c = c), or take the table anew"
 _AGAIN = "have the table's rows read again: headwater resync"
-_CLEAR = f"{_AGAIN}; docs/how-to/leaked-values.md clears what is stored elsewhere"
-_READ_IN_CATALOG = "readers of the catalog see it; the writer is started anew"
+_CLEAR = f"{_AGAIN}; to clear all other stores, see docs/how-to/leaked-values.md"
+_READ_IN_CATALOG = "readers see it in the catalog; the writer is started anew"
 _UNMASKED = "rows that were written before keep their masks"
 _LAYOUT = ("key", "partition_by", "buckets")
-# Fields of a contract's source, what they are where nothing is said, and what follows from another value.
+# Fields of a contract's source: the name, the text for a field without a value, and the consequence of a change.
 _SOURCE_SETTINGS = (
     (
         "time_to_live",
         "none",
         "DynamoDB expires items by it from the deployment on; expired items become tombstones",
     ),
-    ("replica_identity", "full", "the deployment sets it, and changes of either kind are read"),
+    ("replica_identity", "full", "the deployment sets it, and changes logged with either identity are read"),
 )
 
 
@@ -46,7 +46,7 @@ class Change:
     table: str
     """The name of the lake table."""
     subject: str
-    """A field (``key``, ``source.table``), a column (``columns.city``), or ``table``."""
+    """The changed part: a field (``key``, ``source.table``), a column (``columns.city``), or ``table``."""
     verdict: str
     """``SAFE``, ``FILL`` or ``REFUSED``."""
     change: str
@@ -54,24 +54,26 @@ class Change:
     meaning: str
     """The consequence for the stored rows."""
     action: str = ""
-    """What to do, or "" if there is nothing."""
+    """What to do; "" if no action is needed."""
     resources: bool = False
-    """Whether resources would be lost, which ``reviewed/acknowledged_replacements.yaml`` may acknowledge."""
+    """Whether resources would be lost. ``reviewed/acknowledged_replacements.yaml`` may acknowledge the loss."""
 
     def __str__(self) -> str:
-        """The sentence that a reviewer reads."""
+        """Return the sentence that a reviewer reads."""
         action = f"; {self.action}" if self.action else ""
         return f"{self.table}: {self.subject}: {self.change}: {self.meaning}{action}"
 
 
 def layout(contract: Contract) -> str:
-    """The part of a contract that cannot change once rows are stored: it decides which file holds a row."""
+    """Return the part of a contract that decides which file holds a row. It cannot change once rows are stored."""
     return json.dumps({**_named_layout(contract), **_transforms(contract)}, sort_keys=True)
 
 
 def is_layout(stored: str, contract: Contract) -> bool:
-    """Whether rows that were stored under that layout lie where the contract looks for them. Releases before 0.2.0 told
-    no transform."""
+    """Return whether the writer, with this contract, finds rows of the layout ``stored``.
+
+    Layouts of releases before 0.2.0 have no transforms.
+    """
     return stored in (layout(contract), json.dumps(_named_layout(contract), sort_keys=True))
 
 
@@ -80,7 +82,7 @@ def _named_layout(contract: Contract) -> dict[str, Any]:
 
 
 def _transforms(contract: Contract) -> dict[str, list[str]]:
-    """The transforms of the columns that partition, if there are any."""
+    """Return the transforms of the partition columns, if there are any."""
     transforms = [contract.column(name).transform for name in contract.partition_by]
     return {"transforms": [str(transform) for transform in transforms]} if any(transforms) else {}
 
@@ -100,8 +102,11 @@ def type_change(before: Type, after: Type) -> str:
 
 
 def changes(before: Iterable[Contract], after: Iterable[Contract]) -> list[Change]:
-    """What the contracts ``after`` change in those ``before``, by table. A column that an earlier contract had and
-    ``before`` has not is unknown here: its type in the table counts when it comes back."""
+    """Return the changes from the contracts ``before`` to the contracts ``after``, sorted by table.
+
+    A column that an earlier contract had, and that ``before`` lacks, is unknown here. If such a column comes back, its
+    type in the table counts.
+    """
     old = {contract.table: contract for contract in before}
     new = {contract.table: contract for contract in after}
     return [
@@ -124,16 +129,16 @@ def _changes(table: str, old: Contract | None, new: Contract | None) -> Iterator
         )
     elif old is None:
         if new.source.database == DYNAMODB:
-            are_read, load = "do not", f"load them by `headwater backfill EXPORT --table {table}`"
+            are_read, load = "are not read", f"load them by `headwater backfill EXPORT --table {table}`"
         else:
             are_read = "are read, unless connect.snapshot_mode is no_data"
-            load = f"where it is no_data, load them by `headwater backfill --table {table}`"
+            load = f"if it is no_data, load them by `headwater backfill --table {table}`"
         yield Change(
             table,
             "table",
             FILL,
             "a new contract",
-            f"changes arrive from the deployment on, and the rows that the source has by then {are_read}",
+            f"changes arrive from the deployment on, and older rows of the source {are_read}",
             load,
         )
     else:
@@ -152,9 +157,9 @@ def _source_changes(old: Contract, new: Contract) -> Iterator[Change]:
             REFUSED,
             f"{before.database} {before.table} becomes {after.database} {after.table}",
             "the old topic or DynamoDB table would be deleted, and changes between a rename and the deployment are "
-            "captured by neither name",
-            "describe a new table; or agree to the losses that `headwater dev review gate` names, and take the table "
-            "anew with a raised epoch",
+            "captured under neither name",
+            "describe a new table; or agree to the losses that `headwater dev review gate` names, raise the epoch, and "
+            "have the table read anew",
             resources=True,
         )
     for name, unset, what_follows in _SOURCE_SETTINGS:
@@ -174,9 +179,9 @@ def _layout_changes(old: Contract, new: Contract) -> Iterator[Change]:
                 name,
                 REFUSED,
                 f"{_listed(before)} becomes {_listed(after)}",
-                "it decides which file holds a row, and stored rows stay where they are: the writer refuses",
+                f"{name} decides which file holds a row, and stored rows stay in their files: the writer refuses",
                 "describe the table under another name, in place of this one, and have it read by `headwater resync`; "
-                "the former view goes with the deployment",
+                "the deployment deletes the former view",
             )
 
 
@@ -201,16 +206,17 @@ def _column_changes(old: Contract, new: Contract) -> Iterator[Change]:
 
 def _dropped(column: Column, new: Contract) -> Change:
     if new.unnamed == DROP:
-        meaning = "rows of earlier files keep their values there, unseen; later rows are written without them"
+        meaning = "rows of earlier files keep their values there, unseen; later rows are written without the values"
         return Change(new.table, f"columns.{column.name}", SAFE, "dropped", meaning)
     heir = next((other.name for other in new.columns if other.path == column.path), None)
-    meaning = "rows of earlier files keep their values there, unseen; later rows have them in _rest"
+    meaning = "rows of earlier files keep their values there, unseen; later rows have the values in _rest"
     if heir is not None:
-        meaning = f"rows of earlier files keep their values there, unseen; later rows have them in {heir}"
+        meaning = f"rows of earlier files keep their values there, unseen; later rows have the values in {heir}"
     return Change(new.table, f"columns.{column.name}", SAFE, "dropped", meaning)
 
 
 def _added(column: Column, old: Contract, new: Contract) -> Change:
+    # The new column's values may be in a former column, nowhere, or in _rest.
     renamed = next((other.name for other in old.columns if other.path == column.path), None)
     change = "added" if renamed is None or new.has(renamed) else f"added in place of {renamed}"
     subject = f"columns.{column.name}"
@@ -250,15 +256,16 @@ def _column_change(before: Column, after: Column, contract: Contract) -> Iterato
         yield Change(
             contract.table, subject, REFUSED, retyped, f"the writer refuses. {TYPE_RULE}", _way_out(after, contract)
         )
+    # Another path means that the source has renamed the column, or that the column gets other values.
     if before.path != after.path:
         meaning = (
-            "rows that were written before keep their values; what came under the new name until the deployment is in "
-            "_rest, or, where this is a column of the key, in quarantine"
+            "older rows keep their values; values that came under the new name until the deployment are in _rest, or "
+            "in quarantine if this is a column of the key"
         )
         if after.name in contract.partition_by:
             meaning += (
-                "; it is right only where the source has renamed the column: of other values, rows that change leave "
-                "their old copies in the partitions of before"
+                "; this is right only if the source has renamed the column: otherwise a row that changes leaves its "
+                "old copy in its former partition"
             )
         yield Change(
             contract.table,
@@ -279,7 +286,7 @@ def _column_change(before: Column, after: Column, contract: Contract) -> Iterato
                 subject,
                 REFUSED,
                 f"source_type {before.source_type} becomes {after.source_type}",
-                f"the {after.transform} of a row may be another one, and its old copy would stay",
+                f"the {after.transform} of a row may differ, and the row's old copy would stay in the former partition",
                 "describe a new table",
             )
             return
@@ -289,14 +296,14 @@ def _column_change(before: Column, after: Column, contract: Contract) -> Iterato
             SAFE,
             f"source_type {before.source_type} becomes {after.source_type}",
             "records that were captured before the source changed are read by the new type",
-            "let the writer drain between the source's change and the deployment",
+            "before the deployment, wait until the writer has read all records from before the source's change",
         )
 
 
 def _is_part_of_another_time(before: Column, after: Column) -> bool:
-    """Whether a transform takes a part of a time whose type in the source changes.
+    """Return whether a transform takes a part of a time whose source type changes.
 
-    The source sends no events for such a change, although it may shift times by the session's zone.
+    The source sends no events for such a change, although it may shift times by the session's time zone.
     """
     bases = {SourceType.parse(column.source_type or "").base for column in (before, after)}
     is_part = after.transform is not None and not after.transform.is_bucket and after.transform.unit is None
@@ -310,14 +317,14 @@ def _way_out(column: Column, contract: Contract) -> str:
     named = f"a second column, such as {{name: {column.name}_2, from: {path}, type: …}}"
     if column.type.kind in ("struct", "array"):
         return (
-            f"keep this column as it is, and give what is new a column of its own by its path (from: {path}.…), or "
+            f"keep this column as it is, and add a column for each new field by its path (from: {path}.…), or "
             f"add {named}"
         )
-    return f"keep this column as it is and add {named}; rows that were written before have it from their next change on"
+    return f"keep this column as it is and add {named}; older rows get its value with their next change"
 
 
 def _paths(contract: Contract, other: Contract) -> list[str]:
-    """What a contract excludes and another one does not."""
+    """Return the paths that ``contract`` excludes and ``other`` does not."""
     return [".".join(path) for path in contract.exclude if path not in other.exclude]
 
 
@@ -351,7 +358,7 @@ def _mask_changes(old: Contract, new: Contract, stored: str) -> Iterator[Change]
         change = f"{'.'.join(path)} {before.get(path, 'in clear')} becomes {after.get(path, 'in clear')}"
         meaning = stored if path in after else _UNMASKED
         if new.source.database == POSTGRESQL:
-            meaning += "; what meets the writer in clear while its contract masks it becomes null"
+            meaning += "; a value that arrives unmasked while the writer's contract has the mask becomes null"
         yield Change(new.table, "mask", FILL, change, meaning, _CLEAR if path in after else _AGAIN)
 
 
@@ -360,12 +367,15 @@ def _history_changes(old: Contract, new: Contract) -> Iterator[Change]:
     if before == after:
         return
     if before is None:
-        meaning = "it has the changes that are still landed or in the stream, and is whole once all rows are read again"
+        meaning = (
+            "it begins with the changes that are still in the landing objects or in the stream, and is whole once all "
+            "rows are read again"
+        )
         yield Change(table, "history", FILL, "begun", meaning, f"after the deployment run `headwater resync {table}`")
     elif after is None:
         meaning = (
-            "its table, views and statements go from the catalog; its files stay, with all values that they have, and "
-            f"no more changes are added. Delete {table}_changes before another history is begun"
+            "its table, views and statements leave the catalog; its files stay, with all their values, and get no "
+            f"more changes. Delete {table}_changes before another history is begun"
         )
         yield Change(table, "history", SAFE, "ended", meaning)
     elif before.buckets != after.buckets:
@@ -374,25 +384,28 @@ def _history_changes(old: Contract, new: Contract) -> Iterator[Change]:
             "history.buckets",
             REFUSED,
             f"{before.buckets} becomes {after.buckets}",
-            "it decides which file holds a change, and stored ones stay where they are: the writer refuses",
-            "keep it",
+            "it decides which file holds a change, and stored changes stay in their files: the writer refuses",
+            "keep the former value",
         )
     else:
         change = f"{before.keep_days} becomes {after.keep_days}"
-        meaning = "the history begins so many days ago at the earliest; what has gone already does not come back"
+        meaning = (
+            f"the history begins {after.keep_days} days ago at the earliest; changes that were deleted already do not "
+            "come back"
+        )
         yield Change(table, "history.keep_days", SAFE, change, meaning)
 
 
 def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
     stored = (
-        "rows, landing objects, quarantine and history that are there already keep what is left out or masked from now "
-        "on, and so do earlier versions of files"
+        "existing rows, landing objects, quarantine and history, and earlier versions of files, keep the values that "
+        "are excluded or masked from now on"
     )
     fewer, more = _paths(old, new), _paths(new, old)
     if more:
         yield Change(new.table, "exclude", FILL, f"{', '.join(more)} added", stored, _CLEAR)
     if fewer:
-        meaning = "rows that are written from now on have it in _rest or in its column"
+        meaning = "rows that are written from now on have the value in _rest or in its column"
         yield Change(new.table, "exclude", SAFE, f"{', '.join(fewer)} removed", meaning)
     yield from _mask_changes(old, new, stored)
     if old.unnamed != new.unnamed:
@@ -400,9 +413,10 @@ def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
         if new.unnamed == DROP:
             yield Change(new.table, "unnamed", FILL, change, stored, _CLEAR)
         else:
-            yield Change(new.table, "unnamed", SAFE, change, "rows that are written from now on have it in _rest")
+            meaning = "rows that are written from now on keep fields that no column names, in _rest"
+            yield Change(new.table, "unnamed", SAFE, change, meaning)
     if old.on_unfit != new.on_unfit:
-        meaning = "it holds for what is read from the deployment on; what was put aside stays aside"
+        meaning = "it holds for records that are read from the deployment on; quarantined records stay in quarantine"
         yield Change(new.table, "on_unfit", SAFE, f"{old.on_unfit} becomes {new.on_unfit}", meaning)
     yield from _history_changes(old, new)
     if old.verify_with != new.verify_with:

@@ -1,7 +1,7 @@
-"""Contracts for tables that are there already, as texts of YAML in which a comment marks each guess.
+"""Contracts for existing tables, as YAML in which a comment marks each guess.
 
-What a table cannot say of itself is guessed: its buckets, what a JSON document holds, which of several keys is meant.
-Values that no column takes stand in ``_rest``, so that a guess loses none. Stays on the laptop, as it needs PyYAML.
+Guesses are needed for buckets, for the content of JSON documents, and for the choice among several keys. Values that no
+column takes are in ``_rest``, so that a guess loses none. Stays on the laptop, as it needs PyYAML.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from headwater.contract.types import NAME, SourceType, lake_type, parse_type
 from headwater.errors import UserError
 
 ROWS_PER_BUCKET = 500_000
-"""A file group of so many rows is compacted in seconds: docs/scaling.md."""
+"""A file group of this many rows is compacted in seconds: docs/scaling.md."""
 _MOST_BUCKETS = 10_000
 _KEY_KINDS = ("int", "bigint", "string", "date")
 _SOURCE_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 _COMMENT_BYTES, _DESCRIPTION_BYTES = 255, 1_500
 _LARGEST_BIGINT = 2**63 - 1
 _DECIMAL_DIGITS = 38
+_MIB = 1 << 20
 
 Query = Callable[[str], Iterable[Sequence[Any]]]
 """Runs a query and returns its rows."""
@@ -36,21 +37,25 @@ Query = Callable[[str], Iterable[Sequence[Any]]]
 
 @dataclass(frozen=True)
 class Inferred:
-    """What a source table's contract would be: its name and text, which has ``guesses`` comments; or why there is
-    none."""
+    """The contract that was inferred for a source table, or why there is none."""
 
     source: str
+    """The source table, as a contract names it."""
     name: str = ""
+    """The lake table's name."""
     text: str = ""
+    """The contract's YAML."""
     guesses: int = 0
+    """How many comments of the text mark a guess."""
     refused: str = ""
+    """Why the table cannot be captured; "" if there is a contract."""
 
     @property
     def contract(self) -> Contract:
         """The contract, as its file would be read. Raises UserError if there is none."""
         if self.refused:
             raise UserError(f"{self.source}: {self.refused}")
-        return parse_contract(self.text, f"{self.name}.yaml")
+        return parse_contract(self.text, f"the inferred contract {self.name}")
 
 
 @dataclass
@@ -86,13 +91,15 @@ class _Draft:
         return made
 
 
-# Of partitions the table that they are of has the changes. A column's type is that below its domains, and a text of an
-# extension counts as text. The key is the primary key, or else the unique index of the fewest columns, all NOT NULL.
-# The replica identity is the one that the contract has to want, or index where that is in the way. From PostgreSQL 18
-# on, UPDATE and DELETE fail where FULL has a generated column, which publications leave out.
+# Partitions are not listed: their changes belong to the partitioned table. A domain counts as its base type, and a text
+# type of an extension as text. The key is the primary key, or else the unique index with the fewest columns, if all are
+# NOT NULL. The replica identity is what the contract must say, or index if the table or a partition uses an index. From
+# PostgreSQL 18 on it is default if a column is generated: publications leave such a column out, so UPDATE and DELETE
+# would fail under FULL. Before ANALYZE the number of rows comes from the table's bytes, as in PostgreSQL's planner: 32
+# for a value of variable length, and 28 for the row.
 _TABLES = """WITH RECURSIVE
     tables AS (
-        SELECT pg_class.oid, relname, nullif(reltuples, -1)::bigint AS live, relkind, relpersistence
+        SELECT pg_class.oid, relname, reltuples, relkind, relpersistence
         FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
         WHERE nspname = {schema} AND relkind IN ('r', 'p') AND NOT relispartition
     ),
@@ -124,13 +131,29 @@ _TABLES = """WITH RECURSIVE
             JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[place] WHERE NOT attnotnull
         )
         ORDER BY indrelid, indisprimary DESC, indnkeyatts, indexrelid
+    ),
+    widths (relation, width) AS (
+        SELECT attrelid, sum(CASE WHEN attlen > 0 THEN attlen ELSE 32 END) + 28
+        FROM pg_attribute JOIN tables ON tables.oid = attrelid WHERE attnum > 0 AND NOT attisdropped GROUP BY attrelid
+    ),
+    leaves (relation, leaf, reltuples) AS (
+        SELECT oid, oid, reltuples FROM tables WHERE relkind = 'r'
+        UNION ALL
+        SELECT tables.oid, relid, pg_class.reltuples
+        FROM tables CROSS JOIN pg_partition_tree(tables.oid) AS tree JOIN pg_class ON pg_class.oid = relid
+        WHERE tables.relkind = 'p' AND isleaf
+    ),
+    sizes (relation, rows, bytes) AS (
+        SELECT relation, sum(CASE WHEN reltuples < 0 THEN bytes / coalesce(width, 28) ELSE reltuples END)::bigint,
+            sum(bytes)::bigint
+        FROM leaves
+        CROSS JOIN LATERAL (SELECT CASE WHEN reltuples < 0 THEN pg_relation_size(leaf) END) AS measured (bytes)
+        LEFT JOIN widths USING (relation)
+        GROUP BY relation
     )
 SELECT
     relname,
-    CASE relkind WHEN 'p' THEN (
-        SELECT sum(nullif(reltuples, -1))::bigint FROM pg_partition_tree(tables.oid) AS tree
-        JOIN pg_class ON pg_class.oid = tree.relid WHERE isleaf
-    ) ELSE live END,
+    coalesce(sizes.rows, 0),
     relpersistence = 'p',
     obj_description(tables.oid, 'pg_class'),
     CASE
@@ -149,14 +172,24 @@ SELECT
         SELECT ARRAY[attname::text, type, attgenerated::text, coalesce(col_description(attrelid, attnum), '')]
         FROM pg_attribute JOIN spelled ON relation = attrelid AND number = attnum
         WHERE attrelid = tables.oid ORDER BY attnum
+    ),
+    bytes,
+    ARRAY(
+        SELECT nspname::text FROM pg_class AS other JOIN pg_namespace ON pg_namespace.oid = relnamespace
+        WHERE other.relname = tables.relname AND other.oid <> tables.oid
+        AND other.relkind IN ('r', 'p') AND NOT other.relispartition
+        AND nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'capture') ORDER BY nspname
     )
-FROM tables LEFT JOIN keys ON indrelid = tables.oid
+FROM tables LEFT JOIN keys ON indrelid = tables.oid LEFT JOIN sizes ON sizes.relation = tables.oid
 ORDER BY relname"""
 
 
 def from_postgresql(schema: str, query: Query, tables: Sequence[str] = ()) -> list[Inferred]:
-    """Contracts for these tables of a schema, or for all if none is named, sorted by name. ``query`` reads the
-    catalog, which any role may. Raises UserError if the schema has no table, or not one of these."""
+    """Infer contracts for these tables of a schema, or for all if none is named, sorted by name.
+
+    ``query`` reads the catalog, which any role may. If several schemas of the database have a table of one name, the
+    lake's names begin with the schema. Raises UserError if the schema has no table, or not one of these.
+    """
     rows = list(query(_TABLES.replace("{schema}", "'" + schema.replace("'", "''") + "'")))
     if not rows:
         raise UserError(f"--schema: found no table in {schema!r}, expected a schema with tables")
@@ -170,22 +203,27 @@ def from_postgresql(schema: str, query: Query, tables: Sequence[str] = ()) -> li
 def _of_table(
     schema: str,
     table: str,
-    rows: int | None,
+    rows: int,
     logged: bool,
     comment: str | None,
     identity: str,
     key: list[str] | None,
     primary: bool | None,
     columns: list[list[str]],
+    unanalyzed_bytes: int | None = None,
+    other_schemas: Sequence[str] = (),
 ) -> Inferred:
+    """Infer the contract of a table from its row of ``_TABLES``."""
     source = f"{schema}.{table}"
     types = {name: type_ for name, type_, generated, _ in columns if not generated}
     wrong = _refusal(schema, table, logged=logged, identity=identity, key=key, primary=primary, types=types)
+    wrong = wrong or _same_name([name for name, *_ in columns])
     if wrong:
         return Inferred(source, refused=wrong)
-    name = _lake_name(table)
+    name = _lake_name(f"{schema}_{table}" if other_schemas else table)
     draft = _Draft(["# yaml-language-server: $schema=../schemas/contract.schema.json"])
-    draft.says("table", _scalar(name))
+    others = ", ".join(f"{other}.{table}" for other in other_schemas)
+    draft.says("table", _scalar(name), f"with its schema, because there is {others} too" if others else "")
     _describe(draft, comment, f"One row a row of {source}.")
     by_default = identity == "default"
     draft.says(
@@ -195,7 +233,7 @@ def _of_table(
     )
     keys = [_scalar(_lake_name(column)) for column in key or []]
     draft.says("key", f"[{', '.join(keys)}]", "" if primary else "a unique index, as there is no primary key")
-    _place(draft, rows)
+    _place(draft, rows, unanalyzed_bytes)
     told: set[str] = set()
     for column, type_, generated, said in sorted(columns, key=lambda each: each[0] not in (key or [])):
         lake_name = _lake_name(column)
@@ -203,9 +241,9 @@ def _of_table(
         if generated:
             draft.without_column(column, "which is generated: PostgreSQL leaves it out of its changes")
         elif "." in column or not NAME.match(lake_name) or lake_name in told:
-            draft.without_column(column, "whose name the lake cannot have beside the others; its values stand in _rest")
+            draft.without_column(column, "whose name the lake cannot have beside the others; its values are in _rest")
         elif not lake:
-            draft.without_column(column, f"of type {type_}; its values stand in _rest")
+            draft.without_column(column, f"of type {type_}; its values are in _rest")
         else:
             told.add(lake_name)
             entries = {"name": lake_name, "type": lake, "source_type": type_}
@@ -247,27 +285,42 @@ def _refusal(
     return ""
 
 
+def _same_name(columns: Sequence[str]) -> str:
+    """Why a table cannot be captured if the source connector confuses several of these columns; else ""."""
+    by_name: dict[str, list[str]] = {}
+    for column in columns:
+        by_name.setdefault(re.sub(r"^([\"'`])(.*)\1$", r"\2", column).lower(), []).append(column)
+    same = next((names for names in by_name.values() if len(names) > 1), None)
+    if same is None:
+        return ""
+    return (
+        f"its columns {', '.join(same)} differ only in capitals or in quotes around them, and an event has the value "
+        "of one alone: rename all of them but one (ALTER TABLE … RENAME COLUMN … TO …)"
+    )
+
+
 def _key_type(source_type: str) -> tuple[str, str]:
-    """As ``_lake_type``, for a column of a key: if the usual type can be in no key, a text."""
+    """As ``_lake_type``, for a column of a key: a text if no key can have the usual type."""
     kind, guess = _lake_type(source_type)
     if kind.partition("(")[0] in _KEY_KINDS:
         return kind, guess
     is_text = bool(kind) and check_conversion(source_type, parse_type("string")) is None
-    return ("string", "a text, as no key of the lake has its own type") if is_text else ("", "")
+    return ("string", "a text, because no key of the lake can have its own type") if is_text else ("", "")
 
 
 def _lake_type(source_type: str) -> tuple[str, str]:
-    """The lake type for a type of PostgreSQL's, "" if there is none, and what of it is guessed."""
+    """The lake type for a type of PostgreSQL's, "" if there is none, and a comment on the part that is guessed."""
     source = SourceType.parse(source_type)
     if source.base == "numeric" and not _fits_decimal(source):
-        kind, guess = "string", "numbers that no decimal holds all; write source_type numeric(p,s) if they are bounded"
-    elif source.base in ("json", "jsonb"):
+        kind, guess = "string", "no decimal holds all these numbers; write source_type numeric(p,s) if they are bounded"
+    elif source.base in ("json", "jsonb") and not source.array:
         kind, guess = "string", "the whole document; a struct, or columns with paths, reach into it"
     else:
-        kind, guess = lake_type(source_type) or "string", ""
-    if source.array and kind and not kind.startswith("array"):
-        kind = f"array<{kind}>"
-    fits = bool(kind) and check_conversion(source_type, parse_type(kind)) is None
+        kind, guess = lake_type(source_type.removesuffix("[]")) or "string", ""
+    if source.array:
+        # An array of the lake holds no timestamps.
+        kind = f"array<{'string' if kind == 'timestamp' else kind}>"
+    fits = check_conversion(source_type, parse_type(kind)) is None
     return (kind, guess) if fits else ("", "")
 
 
@@ -310,7 +363,7 @@ def from_dynamodb(
     for attribute, by_type in seen.items():
         lake_name = _lake_name(attribute)
         if not NAME.match(lake_name) or lake_name in told:
-            draft.without_column(attribute, "whose name the lake cannot have; its values stand in _rest")
+            draft.without_column(attribute, "whose name the lake cannot have; its values are in _rest")
         elif len(by_type) > 1:
             draft.without_column(attribute, f"which has several types ({', '.join(by_type)}): see _rest")
         else:
@@ -327,9 +380,9 @@ def _attribute(
     number, digits = _numbers(numbers.get(type_, []))
     if type_ == "N" and is_key:
         # No other type holds each of DynamoDB's numbers, and a key that does not fit is put aside.
-        number, digits = "string", "a text of any number; bigint, if all are whole"
+        number, digits = "string", "any number as text; write bigint if all are whole"
     types = {
-        "S": ("string", "" if is_key else "a date or a timestamp, if all are such"),
+        "S": ("string", "" if is_key else "a date or a timestamp, if all values are one"),
         "N": (number, digits),
         "B": ("binary", ""),
         "BOOL": ("boolean", ""),
@@ -351,13 +404,13 @@ def _attribute(
 
 
 def _numbers(values: Sequence[Any]) -> tuple[str, str]:
-    """The type for numbers such as these, and what of it is guessed."""
+    """The type for numbers such as these, and a comment on the part that is guessed."""
     numbers = [Decimal(value) for value in values if isinstance(value, str) and _is_number(value)]
     scale = max(map(_decimals, numbers), default=0)
     if scale == 0 and all(abs(number) <= _LARGEST_BIGINT for number in numbers):
-        return "bigint", "whole numbers, as in the sample; others stand in _rest"
+        return "bigint", "whole numbers, as in the sample; others are in _rest"
     scale = min(max(scale, 2), _DECIMAL_DIGITS // 2)
-    return f"decimal({_DECIMAL_DIGITS},{scale})", "digits behind the point as in the sample; more stand in _rest"
+    return f"decimal({_DECIMAL_DIGITS},{scale})", "digits after the point as in the sample; longer ones are in _rest"
 
 
 def _is_number(value: str) -> bool:
@@ -365,7 +418,7 @@ def _is_number(value: str) -> bool:
 
 
 def _decimals(number: Decimal) -> int:
-    """How many digits a number has behind its point."""
+    """How many digits a number has after its decimal point."""
     return len(format(number, "f").rstrip("0").partition(".")[2]) if "." in format(number, "f") else 0
 
 
@@ -374,11 +427,14 @@ def _describe(draft: _Draft, comment: str | None, otherwise: str) -> None:
     draft.says("description", _scalar(text or otherwise), "" if text else "nothing says what it is")
 
 
-def _place(draft: _Draft, rows: int | None) -> None:
+def _place(draft: _Draft, rows: int, unanalyzed_bytes: int | None = None) -> None:
     """Write the draft's fields that decide which file holds a row: ``partition_by`` and ``buckets``."""
     draft.says("partition_by", "[]", "no partitions; it cannot be changed later")
-    buckets = min(_MOST_BUCKETS, -(-(rows or 0) // ROWS_PER_BUCKET) or 1)
-    size = "of unknown size, before ANALYZE" if rows is None else f"for {rows:,} rows"
+    buckets = min(_MOST_BUCKETS, -(-rows // ROWS_PER_BUCKET) or 1)
+    size = f"for {rows:,} rows"
+    if unanalyzed_bytes:
+        about = round(rows, 2 - len(str(rows)))
+        size = f"for about {about:,} rows, by {unanalyzed_bytes / _MIB:,.1f} MiB that ANALYZE has not counted"
     draft.says("buckets", str(buckets), f"{size}; it cannot be changed later")
 
 
@@ -388,7 +444,7 @@ def _commented(comment: str) -> dict[str, str]:
 
 
 def _bounded(comment: str, most: int) -> str:
-    """A comment in one line of so many bytes at most."""
+    """A comment as one line of at most this many bytes."""
     return one_line(comment).encode()[:most].decode(errors="ignore").strip()
 
 
@@ -400,6 +456,6 @@ def _lake_name(name: str) -> str:
 
 
 def _scalar(value: str | list[str]) -> str:
-    """A text, or a list of such, as YAML writes it within a mapping in braces."""
+    """A text, or a list of texts, as YAML writes it within a mapping in braces."""
     written = yaml.safe_dump([value], default_flow_style=True, width=1 << 20, allow_unicode=True)
     return written.strip()[1:-1]

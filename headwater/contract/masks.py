@@ -1,7 +1,7 @@
 """Masks of texts: the HMAC-SHA-256 of a text's UTF-8 under the environment's key, as 64 lower-case hexadecimal digits.
 
-Nothing but key and text goes into a mask, so that equal texts have equal masks in all columns and in both pipelines.
-``Masks.java`` makes the same of PostgreSQL's texts. Runs on Glue too: the standard library only.
+A mask depends only on key and text, so that equal texts have equal masks in all columns and in both pipelines.
+``Masks.java`` makes the same masks for PostgreSQL's texts. Runs on Glue too, so it uses the standard library only.
 """
 
 from __future__ import annotations
@@ -16,21 +16,24 @@ from headwater.contract.model import Contract
 from headwater.errors import UserError
 
 KEY_FIELD = "key"
-"""The field of the secret, a JSON object, whose text in UTF-8 is the key."""
+"""The field of the secret's JSON object whose text, in UTF-8, is the key."""
 SHORTEST_KEY = 32
-"""Bytes."""
+"""The least length of a key, in bytes."""
 is_masked = re.compile(r"[0-9a-f]{64}\Z").match
-"""Whether a text has the form of a mask."""
+"""Returns a match if a text has the form of a mask, otherwise None."""
 
 
 def masked(text: str, key: bytes) -> str:
-    """The mask of a text."""
+    """Return the mask of a text."""
     return hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 
 def read_key(client: Any, secret: str) -> bytes:
-    """Read the key with boto3's client of ``secretsmanager``; ``secret`` is a name or an ARN. Raises UserError if
-    the secret has no key."""
+    """Read the key from a secret. Raises UserError if the secret has no key.
+
+    - ``client``: boto3's client for ``secretsmanager``.
+    - ``secret``: the secret's name or ARN.
+    """
     try:
         key = json.loads(client.get_secret_value(SecretId=secret)["SecretString"])[KEY_FIELD].encode()
     except (AttributeError, LookupError, TypeError, ValueError):
@@ -43,7 +46,7 @@ def read_key(client: Any, secret: str) -> bytes:
 
 
 def needed_key(contract: Contract, key: bytes | None) -> bytes:
-    """The key, b"" if the contract needs none. Raises UserError if it needs one that is not there."""
+    """Return the key, or b"" if there is none. Raises UserError if the contract needs a key and there is none."""
     if key is None and contract.needs_mask_key:
-        raise UserError(f"{contract.table}: found masks by hmac and no key, expected --mask-secret, the key's secret")
+        raise UserError(f"{contract.table}: found hmac masks and no key, expected --mask-secret, the key's secret")
     return key or b""

@@ -1,6 +1,6 @@
-"""A contract as the writers, CDK and ``headwater verify`` know it.
+"""A contract as the writers, CDK and ``headwater verify`` know it. ``reading`` makes contracts from YAML.
 
-Runs on EMR and Glue too: the standard library only, Python 3.11 and later. ``reading`` makes contracts from YAML.
+Runs on EMR and Glue too, so it uses the standard library only, in Python 3.11 and later.
 """
 
 from __future__ import annotations
@@ -17,26 +17,31 @@ from headwater.errors import UserError
 POSTGRESQL = "postgresql"
 DYNAMODB = "dynamodb"
 UNKNOWN = "unknown"
-"""The month, day or hour of an item without the attribute."""
+"""The month, day or hour of an item that lacks the attribute."""
 KEEP = "keep"
 """A row with a value that does not fit is written without that value."""
 QUARANTINE = "quarantine"
-"""A record with a value that does not fit is put aside."""
+"""A record with a value that does not fit goes into quarantine."""
 DROP = "drop"
 """Values that no column names are stored nowhere."""
 DEFAULT = "default"
-"""Of a row before its change, PostgreSQL logs only the primary key, and only if the key changes."""
+"""PostgreSQL logs only the primary key of a row before its change, and only if the key changes."""
 HMAC = "hmac"
 """A text is replaced by its HMAC-SHA-256 under the environment's key."""
 CHANGE_DAY = "change_day"
-"""The column that partitions a change history: the day of the change in UTC, as 2024-02-29. Hive and Athena do not see
-folders whose names begin with an underscore."""
+"""The column that partitions a change history: the day of the change in UTC, as 2024-02-29.
+
+Its name does not begin with an underscore, because Hive and Athena ignore such folders.
+"""
 ROW_OPS = ("c", "r", "u", "d")
-"""The values of ``_op`` of a row's changes. A history has rows of no key besides: ``t`` for a floor, and two notes."""
+"""The values of ``_op`` for changes of a row.
+
+A history also has rows without a key: ``t`` for a truncate marker, ``BEGUN_LATE`` and ``EXPIRED``.
+"""
 BEGUN_LATE = "late"
-"""A note that a history begins with changes from that ``_order`` on. It may lack older ones."""
+"""The ``_op`` of a history's marker row: the history may lack changes below the row's ``_order``."""
 EXPIRED = "expired"
-"""A note that a history's changes before then may be gone."""
+"""The ``_op`` of a history's marker row: the history may lack changes before the row's ``_source_ts``."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +73,13 @@ class Column:
     """A column of a lake table."""
 
     name: str
+    """The column's name."""
     type: Type
     """The type in the lake."""
     source_type: str | None
     """The type in the source; None if the contract does not name it."""
     path: tuple[str, ...]
-    """(source column,) or (source column, JSON key, …); for DynamoDB (attribute,) or (attribute, key of its map, …)."""
+    """The path in the source: (column, JSON key, …), or in DynamoDB (attribute, map key, …). Keys may be missing."""
     transform: Transform | None = None
     """How the value at the path is changed; None if it stays as it is."""
     description: str | None = None
@@ -81,11 +87,11 @@ class Column:
 
     @property
     def absent(self) -> str | None:
-        """The column's value for a DynamoDB item without the attribute."""
+        """The column's value for a DynamoDB item that lacks the attribute."""
         return UNKNOWN if self.transform is not None and not self.transform.is_bucket else None
 
     def before_transform(self) -> Column:
-        """Return the column without its transform, of the type that the transform takes.
+        """Return the column without its transform. Its type is the one that the transform takes.
 
         The type is ``bigint`` for a number with a unit, ``date`` or ``timestamp`` for a time of PostgreSQL, and
         ``string`` otherwise.
@@ -112,7 +118,7 @@ class Mask:
 
 @dataclass(frozen=True)
 class History:
-    """The change history that is kept beside a table."""
+    """The change history of a table."""
 
     keep_days: int
     """For how many days changes are kept."""
@@ -122,7 +128,7 @@ class History:
 
 @dataclass(frozen=True)
 class Contract:
-    """One lake table.
+    """The contract of one lake table.
 
     ``docs/reference/contracts.md`` describes the fields as a contract's file has them.
     """
@@ -130,7 +136,9 @@ class Contract:
     table: str
     """The name of the lake table."""
     description: str
+    """The description for readers and the catalog."""
     source: Source
+    """The source table."""
     key: tuple[str, ...]
     """The columns of the record key."""
     partition_by: tuple[str, ...]
@@ -138,32 +146,33 @@ class Contract:
     buckets: int
     """The number of file groups in each partition."""
     columns: tuple[Column, ...]
+    """The columns, in the order of the contract's file."""
     verify_with: str | None = None
     """The SQL file whose query computes the source's rows for ``headwater verify``; None for the table's own rows."""
     on_unfit: str = KEEP
     """How a row with a value that does not fit its column is stored."""
     exclude: tuple[tuple[str, ...], ...] = ()
-    """The paths of values that are stored nowhere: (source column,) for PostgreSQL; for DynamoDB (attribute,) or
-    (attribute, key of its map, …)."""
+    """The paths of values that are stored nowhere: (column,), or in DynamoDB (attribute, map key, …)."""
     unnamed: str = KEEP
-    """``KEEP`` or ``DROP`` for values that no column names."""
+    """The handling of values that no column names: ``KEEP`` or ``DROP``."""
     masks: tuple[Mask, ...] = ()
     """The masked values, sorted by the texts of their paths."""
     history: History | None = None
     """The change history; None if there is none."""
     is_history: bool = False
-    """Whether this is the contract of a change history itself (``change_history``), with a row for each change, by key
-    and order."""
+    """Whether the contract describes a change history, with a row for each change (``change_history``)."""
 
     @property
     def main_table(self) -> str:
-        """The lake table whose change history it is, or itself if it is none. Commands ask for a history's rows by
-        that name."""
+        """The lake table that a change history belongs to; for any other contract, its own table.
+
+        Commands use this name to request work for a history.
+        """
         return self.table.removesuffix(HISTORY_ENDING) if self.is_history else self.table
 
     @property
     def needs_mask_key(self) -> bool:
-        """Whether something of the table is masked by HMAC."""
+        """Whether a value of the table is masked by HMAC."""
         return any(mask.how == HMAC for mask in self.masks)
 
     @property
@@ -173,22 +182,22 @@ class Contract:
 
     @property
     def hidden_inside(self) -> list[tuple[str, ...]]:
-        """The paths that ``exclude`` and ``masks`` name inside attributes of DynamoDB. They lead through maps alone."""
+        """The paths in ``exclude`` and ``masks`` that lead into attributes of DynamoDB. They lead only through maps."""
         return [path for path in (*self.exclude, *(mask.path for mask in self.masks)) if len(path) > 1]
 
     def column(self, name: str) -> Column:
-        """The column of that name; raises KeyError."""
+        """Return the column with a name. Raises KeyError if there is none."""
         for column in self.columns:
             if column.name == name:
                 return column
         raise KeyError(name)
 
     def has(self, name: str) -> bool:
-        """Whether the contract has a column of that name."""
+        """Return whether the contract has a column with this name."""
         return any(column.name == name for column in self.columns)
 
     def lake_columns(self) -> list[tuple[str, Type]]:
-        """Name and type of all columns that the writer stores, in order; Hudi's own ``_hoodie_*`` come before them."""
+        """Return name and type of all columns that the writer stores, in order, without Hudi's ``_hoodie_*``."""
         own = ("_key", "_op", "_order")
         deleted_by = [("_deleted_by", Type("string"))] if self.source.database == DYNAMODB else []
         change_day = [(CHANGE_DAY, Type("string"))] if self.is_history else []
@@ -206,17 +215,16 @@ class Contract:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """The columns that partition the lake table: those by which the source's rows are partitioned, or a history's
-        day."""
+        """The columns that partition the lake table: ``partition_by``, or the day of the change in a history."""
         return (CHANGE_DAY,) if self.is_history else self.partition_by
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The columns of the lake table that say where a row is: its partition and its record key."""
+        """The columns of a row's record location: the partition columns and the record key (Hudi's ``HoodieKey``)."""
         return (*self.partitions, "_key")
 
     def to_json(self) -> str:
-        """The contract as the JSON that ships to the cluster; ``from_json`` reads it back to an equal contract."""
+        """Return the contract as the JSON that is shipped to the cluster. ``from_json`` reads an equal contract."""
         document: dict[str, Any] = {
             "table": self.table,
             "description": self.description,
@@ -258,31 +266,33 @@ def _path_document(path: tuple[str, ...]) -> str | list[str]:
 
 
 def split_path(written: str | list[str]) -> tuple[str, ...]:
-    """The names of a path as contracts write it: with dots between them, or as a list."""
+    """Return the names of a path, which contracts write with dots between the names, or as a list."""
     return tuple(written.split(".") if isinstance(written, str) else written)
 
 
 def along(path: tuple[str, ...], other: tuple[str, ...], database: str) -> bool:
-    """Whether one of two paths leads to the other, or through it."""
+    """Return whether two paths are the same, or one is the beginning of the other."""
     shorter = min(len(path), len(other))
     return same_path(path[:shorter], other[:shorter], database)
 
 
 def same_path(path: tuple[str, ...], other: tuple[str, ...], database: str) -> bool:
-    """Whether two paths are one. Debezium compares the names of columns without regard to capitals."""
+    """Return whether two paths are the same. For PostgreSQL capitals do not count, because Debezium ignores them."""
     if database == DYNAMODB:
         return path == other
     return [name.lower() for name in path] == [name.lower() for name in other]
 
 
 def masks_of(database: str, written: Mapping[str, str | None]) -> tuple[Mask, ...]:
-    """Masks as contracts write them: by column for PostgreSQL, by path for DynamoDB. They are sorted by what they
-    mask."""
+    """Return the masks that a contract writes: by column for PostgreSQL, and by path for DynamoDB.
+
+    They are sorted by column or path.
+    """
     return tuple(Mask(split_path(name) if database == DYNAMODB else (name,), written[name]) for name in sorted(written))
 
 
 def from_json(text: str, where: str) -> Contract:
-    """Read what ``Contract.to_json`` wrote; ``where`` is its address. Raises UserError if it is something else."""
+    """Read a contract that ``Contract.to_json`` wrote, at the address ``where``. Raises UserError for another text."""
     try:
         document = json.loads(text)
         source = Source(**document["source"])
@@ -321,12 +331,14 @@ def _column(document: dict[str, Any]) -> Column:
 
 
 HISTORY_ENDING = "_changes"
-"""How the name of a table's history ends."""
+"""The end of the name of a table's history."""
 
 
 def change_history(contract: Contract) -> Contract | None:
-    """The contract of the table that keeps a table's changes; None if none are kept. A row that takes another place
-    in the table stays one row there: the history has no partitions but the days."""
+    """Return the contract of a table's change history; None if there is none.
+
+    A history is partitioned only by days. So all changes of a row that moves to another partition have one key there.
+    """
     if contract.history is None:
         return None
     return replace(
@@ -341,7 +353,7 @@ def change_history(contract: Contract) -> Contract | None:
 
 
 def lake_tables(contracts: Iterable[Contract]) -> list[Contract]:
-    """The contracts of all tables that the lake has for these, each one's history behind it."""
+    """Return the contracts of all lake tables, each followed by its change history."""
     tables: list[Contract] = []
     for contract in contracts:
         history = change_history(contract)
@@ -350,7 +362,7 @@ def lake_tables(contracts: Iterable[Contract]) -> list[Contract]:
 
 
 def catalog_names(contract: Contract) -> list[str]:
-    """The names that a contract's tables and views have in the Glue database."""
+    """Return the names of a contract's tables and views in the Glue database."""
     names = [contract.table, f"{contract.table}_current"]
     if contract.history is not None:
         names += [f"{contract.table}{end}" for end in (HISTORY_ENDING, "_versions", "_history")]
@@ -358,5 +370,5 @@ def catalog_names(contract: Contract) -> list[str]:
 
 
 def of_database(contracts: Iterable[Contract], database: str) -> list[Contract]:
-    """Those contracts whose source is a database of that kind (``POSTGRESQL`` or ``DYNAMODB``), in their order."""
+    """Return the contracts whose source is a database of a kind, ``POSTGRESQL`` or ``DYNAMODB``, in their order."""
     return [contract for contract in contracts if contract.source.database == database]

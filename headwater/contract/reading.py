@@ -1,6 +1,6 @@
-"""Contracts from YAML, checked field by field. Never shipped: the jobs read the model's own JSON.
+"""Reads contracts from YAML, and checks them. Never shipped to the jobs, which read the model's own JSON.
 
-``document`` has the shape of the YAML. What spans several fields, or needs a type to be parsed, is checked here.
+``document`` checks each field by itself. This module checks rules of several fields, and parses types.
 """
 
 from __future__ import annotations
@@ -49,18 +49,42 @@ _DESCRIPTION_BYTES, _COMMENT_BYTES = 1_500, 255
 _TEXTS = {POSTGRESQL: ("text", "character varying", "character"), DYNAMODB: ("S",)}
 """The source types whose values can be masked by HMAC."""
 _OF_HISTORY = (CHANGE_DAY, "changed_at", "valid_from", "valid_to")
-"""The columns that a change history and its views have beside the contract's."""
+"""The columns that a change history and its views add to the contract's columns."""
 _Column = TypeVar("_Column")
 
 
 def read_contracts(folder: Path) -> list[Contract]:
-    """All contracts of a folder by table name. Raises UserError on an empty folder, a table described twice, names that
-    differ in underscores alone, and a file with the ending ``.yml``."""
-    contracts = sorted(_contracts(folder), key=lambda contract: contract.table)
+    """Return all contracts of a folder, sorted by table name.
+
+    Raises UserError if the folder has no contract, or has a ``.yml`` file. Raises it also if two contracts describe one
+    table, or if two names differ only in underscores.
+    """
+    contracts, refused = readable_contracts(folder)
+    if refused:
+        raise next(iter(refused.values()))
+    return contracts
+
+
+def readable_contracts(folder: Path) -> tuple[list[Contract], dict[str, UserError]]:
+    """Return the contracts of a folder, and by table name the error of each contract that cannot be read.
+
+    Raises UserError as ``read_contracts`` does, but only if no contract of the folder can be read.
+    """
+    contracts: list[Contract] = []
+    refused: dict[str, UserError] = {}
+    for path in yaml_paths(folder):
+        try:
+            contracts.append(_read_named(path))
+        except UserError as error:
+            refused[path.stem] = error
+    if refused and not contracts:
+        raise next(iter(refused.values()))
+    contracts.sort(key=lambda contract: contract.table)
     if not contracts:
         raise UserError(
-            f"{folder}: found no contract, expected at least one .yaml file: headwater contract infer writes some"
+            f"{folder}: found no contract, expected at least one .yaml file: headwater contract infer writes contracts"
         )
+    # No two contracts may share a name in the catalog or a source table.
     described = {
         "name of a table or view": [name for contract in contracts for name in catalog_names(contract)],
         "source": [f"{contract.source.database}: {contract.source.table}" for contract in contracts],
@@ -78,20 +102,19 @@ def read_contracts(folder: Path) -> list[Contract]:
                 f"{folder}: found tables or views named {other} and {name}, expected names that differ in letters or "
                 "digits: CloudFormation's ids have no underscores. Give one table another name in the lake"
             )
-    return contracts
+    return contracts, refused
 
 
-def _contracts(folder: Path) -> Iterator[Contract]:
-    for path in yaml_paths(folder):
-        contract = read_contract(path)
-        if path.stem != contract.table:
-            raise refusal(str(path), "table", contract.table, f"the file's name {path.stem!r}")
-        yield contract
+def _read_named(path: Path) -> Contract:
+    """Read the contract of a file that is called as its table."""
+    contract = read_contract(path)
+    if path.stem != contract.table:
+        raise refusal(str(path), "table", contract.table, f"the file's name {path.stem!r}")
+    return contract
 
 
 def read_versions(path: Path) -> list[Contract]:
-    """The contracts of a file or of a folder, in YAML or, as ``Contract.to_json`` writes them, in JSON. Raises
-    UserError."""
+    """Return the contracts of a file or a folder, which are YAML, or JSON of ``Contract.to_json``. Raises UserError."""
     if path.is_dir() and not any(path.glob("*.json")):
         return read_contracts(path)
     paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
@@ -106,17 +129,18 @@ def _read_json(path: Path) -> Contract:
 
 
 def read_contract(path: Path) -> Contract:
-    """Read one contract's YAML. Raises UserError naming file, field, found and expected."""
+    """Read one contract's YAML file. Raises UserError, which names file, field, found and expected."""
     return from_document(read_yaml(path), str(path))
 
 
 def parse_contract(text: str, where: str) -> Contract:
-    """Build a contract from its YAML; ``where`` names the file in errors. Raises UserError."""
+    """Return the contract that a YAML text describes. ``where`` names the file in errors. Raises UserError."""
     return from_document(load_yaml(text, where), where)
 
 
 def from_document(document: Any, where: str) -> Contract:
-    """Build a contract from its document; ``where`` names the file in errors. Raises UserError."""
+    """Return the contract that a document describes. ``where`` names the file in errors. Raises UserError."""
+    # Convert the fields that differ between the databases first.
     written: PostgresqlContract | DynamodbContract
     if _database(document) == DYNAMODB:
         written = convert(document, DynamodbContract, where)
@@ -131,6 +155,7 @@ def from_document(document: Any, where: str) -> Contract:
         source = Source(POSTGRESQL, written.source.table, replica_identity=identity)
         verify_with = _given(written.verify_with)
         exclude = tuple((name,) for name in written.exclude)
+    # Build the contract, then check its fields against each other.
     contract = Contract(
         table=written.table,
         description=_in_bytes(written.description, _DESCRIPTION_BYTES, where, "description"),
@@ -154,18 +179,18 @@ def from_document(document: Any, where: str) -> Contract:
 
 
 def _database(document: Any) -> object:
-    """The database that a document names, whatever else it is."""
+    """Return the database that a document names; None if it names none. The document may have any shape."""
     source = document.get("source") if isinstance(document, Mapping) else None
     return source.get("database") if isinstance(source, Mapping) else None
 
 
 def _placed(columns: Iterable[_Column]) -> Iterator[tuple[str, _Column]]:
-    """Each column with its place in the document, such as ``columns[1]``."""
+    """Return each column with its path in the document, such as ``columns[1]``."""
     return ((f"columns[{index}]", column) for index, column in enumerate(columns))
 
 
 def _in_bytes(text: str, most: int, where: str, field: str) -> str:
-    """A text for the catalog, which counts bytes where the document's shape counts characters."""
+    """Return a text if it has at most ``most`` bytes. The catalog counts bytes, and ``document`` counts characters."""
     size = len(text.encode())
     if size > most:
         raise UserError(f"{where}: {field}: found {size} bytes, expected at most {most}")
@@ -182,16 +207,17 @@ def _given(value: str | UnsetType) -> str | None:
 
 
 def _check_names(contract: Contract, where: str) -> None:
-    """Check that columns have different names, and that key and partition are columns that can be that."""
+    """Check that columns have different names, and that columns of key and partition exist and are allowed there."""
     names = [column.name for column in contract.columns]
     for name in names:
         if contract.history is not None and name in _OF_HISTORY:
             raise UserError(
-                f"{where}: columns: found {name}, which a table's history has itself, expected another name"
+                f"{where}: columns: found {name}, which a table's history adds itself, expected another name"
             )
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"{where}: columns: {name!r} appears twice, expected once")
+    # Key and partition name existing columns of suitable types, each once.
     database = contract.source.database
     chosen = (
         ("key", contract.key, _KEY_KINDS[database]),
@@ -204,11 +230,11 @@ def _check_names(contract: Contract, where: str) -> None:
             _check_identity(contract.column(name), kinds, database, f"{where}: {field_name}: {name}")
     for name in contract.key:
         if contract.column(name).transform is not None:
-            raise UserError(f"{where}: key: {name} has a transform, expected the value as it is")
+            raise UserError(f"{where}: key: {name} has a transform, expected a column without a transform")
 
 
 def _check_exclude(contract: Contract, where: str) -> None:
-    """Check that each excluded path stands once, and that no column holds it or lies in it."""
+    """Check that each path is excluded once, and that no column has an excluded value."""
     for path in contract.exclude:
         found = ".".join(path)
         if contract.exclude.count(path) > 1:
@@ -216,13 +242,13 @@ def _check_exclude(contract: Contract, where: str) -> None:
         for column in contract.columns:
             if same_path(column.path[: len(path)], path, contract.source.database):
                 raise UserError(
-                    f"{where}: exclude: found {found!r}, which the column {column.name} holds, expected what no column "
-                    "names: remove the column, or the entry"
+                    f"{where}: exclude: found {found!r}, which the column {column.name} holds, expected a path that no "
+                    "column names: remove the column, or the entry"
                 )
 
 
 def _check_masks(contract: Contract, where: str) -> None:
-    """Check that masks overlap neither each other nor excluded paths, and that columns can hold them."""
+    """Check that masks overlap neither each other nor excluded paths, and that columns can hold masked values."""
     database = contract.source.database
     left_out = [mask.path for mask in contract.masks] + list(contract.exclude)
     for mask in contract.masks:
@@ -230,16 +256,19 @@ def _check_masks(contract: Contract, where: str) -> None:
         if "" in mask.path:
             raise UserError(f"{where}: mask: found {found!r}, expected {ATTRIBUTE_PATH_EXPECTED.rpartition(',')[0]}")
         if sum(along(mask.path, other, database) for other in left_out) > 1:
-            raise UserError(f"{where}: mask: found {found!r}, which mask or exclude names twice, expected it once")
+            raise UserError(
+                f"{where}: mask: found {found!r}, which overlaps another path of mask or exclude, expected each value "
+                "once"
+            )
         for column in contract.columns:
             if same_path(column.path[: len(mask.path)], mask.path, database):
                 _check_masked(column, mask, contract, f"{where}: mask: {found}")
 
 
 def _check_hidden_inside(contract: Contract, where: str) -> None:
-    """Check that only maps are on the way to excluded or masked values of DynamoDB, as far as columns say.
+    """Check that paths to excluded or masked values of DynamoDB lead only through maps, as far as columns say.
 
-    A path cannot lead into a list, because elements have no names.
+    A path cannot lead into a list, because a list's elements have no names.
     """
     for path in contract.hidden_inside:
         field = "exclude" if path in contract.exclude else "mask"
@@ -250,13 +279,17 @@ def _check_hidden_inside(contract: Contract, where: str) -> None:
                 whole = ".".join(held)
                 raise UserError(
                     f"{where}: {field}: found {'.'.join(path)!r}, which leads into {whole}, of type {type_} by the "
-                    f"column {column.name}. Expected a path through maps alone: {field} {whole} as a whole"
+                    f"column {column.name}. Expected a path only through maps: {field} {whole} as a whole"
                     f"{', without the column' if field == 'exclude' and held == column.path else ''}"
                 )
 
 
 def _other_than_map(column: Column, path: tuple[str, ...]) -> tuple[tuple[str, ...], str] | None:
-    """What a column says of the way to the last name of a path, if it is no map: its own path, and its type."""
+    """Return the first value before a path's end that has another type than a map: the value's own path, and its type.
+
+    The column declares the types. None if the column declares only maps, or nothing, on the path.
+    """
+    # Follow the rest of the path through the column's structs, which hold maps.
     depth = len(column.path)
     if depth >= len(path) or column.path != path[:depth]:
         return None
@@ -274,13 +307,19 @@ def _other_than_map(column: Column, path: tuple[str, ...]) -> tuple[tuple[str, .
 
 
 def _check_masked(column: Column, mask: Mask, contract: Contract, where: str) -> None:
-    """Check a column that holds a masked value or lies in it. ``where`` names file, field and path."""
+    """Check a column that holds a masked value or a part of one. ``where`` names file, field and path."""
     identity = {"key": contract.key, "partition_by": contract.partition_by}
     for field_name, names in identity.items():
         if column.name in names:
-            raise UserError(f"{where}: found the column {column.name} of {field_name}, expected one of neither")
+            raise UserError(
+                f"{where}: found the column {column.name} of {field_name}, expected a column of neither key nor "
+                "partition_by"
+            )
     if len(column.path) > len(mask.path):
-        raise UserError(f"{where}: found the column {column.name} inside it, expected none: name the whole of it")
+        raise UserError(
+            f"{where}: found the column {column.name}, which holds a part of the masked value, expected no such "
+            "column: let the column hold the whole value"
+        )
     if mask.how != HMAC:
         return
     texts = _TEXTS[contract.source.database]
@@ -295,7 +334,7 @@ def _check_masked(column: Column, mask: Mask, contract: Contract, where: str) ->
 
 
 def _check_identity(column: Column, kinds: tuple[str, ...], database: str, where: str) -> None:
-    """Refuse a column that cannot be part of a key or a partition. ``where`` names file, field and column."""
+    """Raise UserError if a column cannot be part of a key or a partition. ``where`` names file, field and column."""
     if column.type.kind not in kinds:
         raise UserError(f"{where} is {column.type.kind}, expected {', '.join(kinds)}")
     if database == DYNAMODB and column.source_type not in _DYNAMODB_KEYS:
@@ -306,7 +345,7 @@ def _check_identity(column: Column, kinds: tuple[str, ...], database: str, where
 
 
 def _postgresql_column(column: PostgresqlColumn, where: str, at: str) -> Column:
-    """The column that stands at ``at`` in the file ``where``."""
+    """Return the column at the path ``at`` in the file ``where``. Raises UserError."""
     type_ = _column_type(column, where, at)
     path = tuple(column.path.split(".")) if isinstance(column.path, str) else (column.name,)
     source_type, transform, description = (
@@ -314,14 +353,15 @@ def _postgresql_column(column: PostgresqlColumn, where: str, at: str) -> Column:
         _transform(column),
         _described(column, where, at),
     )
+    # A path into JSON has neither a source type nor a transform. Any other column needs a source type.
     in_json = len(path) > 1 or (source_type is not None and SourceType.parse(source_type).base in ("json", "jsonb"))
     if in_json and holds(type_, "float"):
         raise UserError(f"{where}: {at}.type: found a float inside JSON in {type_.ddl()}, expected double or decimal")
     if len(path) > 1:
         if source_type is not None:
-            raise refusal(where, f"{at}.source_type", source_type, "none beside a path")
+            raise refusal(where, f"{at}.source_type", source_type, "none beside a path into JSON")
         if transform is not None:
-            raise refusal(where, f"{at}.transform", str(transform), "none beside a path")
+            raise refusal(where, f"{at}.transform", str(transform), "none beside a path into JSON")
         return Column(column.name, type_, None, path, None, description)
     if source_type is None:
         raise UserError(
@@ -332,7 +372,7 @@ def _postgresql_column(column: PostgresqlColumn, where: str, at: str) -> Column:
 
 
 def _dynamodb_column(column: DynamodbColumn, where: str, at: str) -> Column:
-    """The column that stands at ``at`` in the file ``where``."""
+    """Return the column at the path ``at`` in the file ``where``. Raises UserError."""
     type_ = _column_type(column, where, at)
     path = (column.name,) if isinstance(column.path, UnsetType) else _attribute_path(column.path, where, f"{at}.from")
     transform = _transform(column)
@@ -345,7 +385,10 @@ def _transform(column: PostgresqlColumn | DynamodbColumn) -> Transform | None:
 
 
 def _check_type(database: str, source_type: str, type_: Type, transform: Transform | None, where: str) -> None:
-    """Refuse a type that values cannot reach: by their transform, or unchanged. ``where`` names file and column."""
+    """Raise UserError if values cannot reach a type by their transform, or unchanged if there is none.
+
+    ``where`` names file and column.
+    """
     if transform is not None:
         problem = check_transform(database, source_type, type_, transform)
     else:
@@ -357,7 +400,7 @@ def _check_type(database: str, source_type: str, type_: Type, transform: Transfo
 
 
 def _attribute_path(written: str | list[str], where: str, field: str) -> tuple[str, ...]:
-    """The names of a path to an attribute of DynamoDB."""
+    """Return the names in a path to an attribute of DynamoDB. Raises UserError if a name is empty."""
     path = split_path(written)
     if "" in path:
         raise refusal(where, field, written, ATTRIBUTE_PATH_EXPECTED)

@@ -1,6 +1,6 @@
-"""Types: what a lake column can hold, and what PostgreSQL calls its own types.
+"""The types of lake columns, and the names of PostgreSQL's types.
 
-Runs on EMR and Glue too: the standard library only, Python 3.11 and later.
+Runs on EMR and Glue too, so it uses the standard library only, in Python 3.11 and later.
 """
 
 from __future__ import annotations
@@ -10,24 +10,31 @@ from dataclasses import dataclass
 
 # Python's $ alone would also match before a line break at the end.
 NAME = re.compile(r"^[a-z][a-z0-9_]*$(?!\n)")
-"""What columns and the fields of structs may be called: Athena and Glue know no capitals."""
+"""Valid names for columns and for fields of structs. Athena and Glue know no capitals."""
 _SCALARS = ("int", "bigint", "float", "double", "boolean", "string", "binary", "date", "timestamp")
 _MAX_DECIMAL_PRECISION = 38  # Spark's and Hive's limit
 
 
 @dataclass(frozen=True)
 class Type:
-    """A lake type: a scalar kind, ``decimal``, ``array`` or ``struct``."""
+    """The type of a lake column."""
 
     kind: str
+    """The name of a scalar type, such as ``int``, or ``decimal``, ``array`` or ``struct``."""
     precision: int = 0
+    """A decimal's number of digits."""
     scale: int = 0
+    """A decimal's number of digits after the point."""
     element: Type | None = None
+    """The type of an array's elements."""
     fields: tuple[tuple[str, Type], ...] = ()
+    """The name and the type of each field of a struct."""
 
     def ddl(self) -> str:
-        """The type as Spark's ``simpleString``, e.g. ``array<struct<a:int>>``. The Glue Data Catalog spells all types
-        that a contract may hold in the same way."""
+        """Return the type as Spark's ``simpleString``, such as ``array<struct<a:int>>``.
+
+        The Glue Data Catalog spells all types that a contract may have in the same way.
+        """
         if self.kind == "decimal":
             return f"decimal({self.precision},{self.scale})"
         if self.kind == "array" and self.element is not None:
@@ -38,7 +45,7 @@ class Type:
 
 
 class _TypeParser:
-    """Recursive descent over a DDL type string. Keywords are taken in capitals too; names are taken as they are."""
+    """A recursive-descent parser for a DDL type. Keywords may be in capitals; names keep their capitals."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -48,7 +55,7 @@ class _TypeParser:
     def parse(self) -> Type:
         parsed = self._type()
         if self._at != len(self._tokens):
-            raise ValueError(f"found {self._tokens[self._at]!r} behind the type's end in {self._text!r}")
+            raise ValueError(f"found {self._tokens[self._at]!r} after the type's end in {self._text!r}")
         return parsed
 
     def _next(self, expected: str | None = None) -> str:
@@ -66,7 +73,7 @@ class _TypeParser:
     def _type(self) -> Type:
         start = self._at
         kind = self._next().lower()
-        # What follows a scalar's name belongs to it where it is PostgreSQL's: double precision, timestamp(3).
+        # If more follows the name, this is a type of PostgreSQL, such as double precision or timestamp(3).
         if kind in _SCALARS and self._peek() in ("", ",", ">"):
             return Type(kind)
         if kind == "decimal" and self._peek() == "(":
@@ -114,7 +121,8 @@ class _TypeParser:
         return int(token)
 
     def _unknown(self, start: int) -> ValueError:
-        """The error for a type that the lake does not have, which begins at the token ``start``."""
+        """Return the error for an unknown lake type that begins at the token ``start``."""
+        # The written type ends before the next separator that is not between parentheses.
         end, depth = start, 0
         while end < len(self._tokens) and (depth > 0 or self._tokens[end] not in (",", ":", "<", ">")):
             depth += {"(": 1, ")": -1}.get(self._tokens[end], 0)
@@ -131,13 +139,13 @@ def _bad_name(name: str, text: str) -> str:
     if name.lower() == name:
         return problem
     return (
-        f"{problem}: lake names are lower-case, because Athena and Glue know no capitals. A column of its own reads "
-        f"such a field by its path, as `from: address.{name}`; type string keeps the whole document as it is"
+        f"{problem}: lake names are lower-case, because Athena and Glue know no capitals. Add a column for such a "
+        f"field, by its path, as in `from: address.{name}`; or keep the whole document in a column of type string"
     )
 
 
 def parse_type(text: str) -> Type:
-    """Parse a Spark DDL type. Raises ValueError that says found and expected."""
+    """Parse a Spark DDL type. Raises ValueError, which names the found and the expected text."""
     return _TypeParser(text).parse()
 
 
@@ -148,7 +156,7 @@ _SYNONYMS = {
     "timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone",
     "time": "time without time zone", "timetz": "time with time zone",
 }  # fmt: skip
-# What a contract writes for PostgreSQL's types; a numeric has its own digits.
+# The lake type that a contract should have for each PostgreSQL type. A numeric's precision and scale are added.
 _LAKE_TYPES = {
     "smallint": "int", "integer": "int", "serial": "int", "bigserial": "bigint", "bigint": "bigint", "real": "float",
     "double precision": "double", "boolean": "boolean", "character varying": "string", "character": "string",
@@ -160,17 +168,20 @@ _LAKE_TYPES = {
 
 @dataclass(frozen=True)
 class SourceType:
-    """A PostgreSQL type: its base name without its arguments, and the precision and scale of a numeric. A timestamp's
-    precision is its number of digits after the second. Both are None if the type does not name them."""
+    """The type of a PostgreSQL column."""
 
     base: str
+    """The name of the type, or of an array's element type, without its arguments."""
     precision: int | None = None
+    """A numeric's digits, or a timestamp's digits after the second; None if the type does not name them."""
     scale: int | None = None
+    """A numeric's digits after the point; None if the type does not name them."""
     array: bool = False
+    """Whether the type is an array."""
 
     @staticmethod
     def parse(text: str) -> SourceType:
-        """Parse a name as PostgreSQL's ``format_type`` prints it, or its usual synonym."""
+        """Parse a type's name as PostgreSQL's ``format_type`` prints it, or a usual synonym."""
         name = " ".join(text.lower().split())
         array = name.endswith("[]")
         name = name[:-2].strip() if array else name
@@ -185,7 +196,7 @@ class SourceType:
 
 
 def lake_type(written: str) -> str | None:
-    """What a contract writes for a type that is spelled as PostgreSQL's, or None if it is not."""
+    """Return the lake type that a contract should have for a PostgreSQL type; None if there is none."""
     source = SourceType.parse(written)
     lake = _LAKE_TYPES.get(source.base)
     if source.base == "numeric" and source.precision is not None:

@@ -1,1 +1,1 @@
-"""Converts what a user of a former release has: files in another form, and checkouts in place of lake folders."""
+"""Converts the files of a former release's users: files in an older form, and checkouts in place of lake folders."""

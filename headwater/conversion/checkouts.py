@@ -1,4 +1,4 @@
-"""Lake folders from checkouts of releases 0.1.0 and 0.2.0, whose users edited the checkout."""
+"""Makes lake folders from checkouts of releases 0.1.0 and 0.2.0, whose users edited the checkout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headwater.new_folder import of_example
 from headwater.yaml_files import read_text, read_yaml, refusal, yaml_paths
 
 _REVIEWED = "reviewed", "tests/synth"
-"""Where a checkout has what reviewers read: that of 0.1.0 had it among its tests."""
+"""The folders for reviewed files in a checkout. Release 0.1.0 had its folder among the tests."""
 _LOCAL = "local.yaml"
 _CERTIFICATE = "database.root_certificate"
 _ORDERS = "northwind.order_events"
@@ -42,7 +42,7 @@ _SECOND = {
     "8_capture_refusals.sql": "1e5a042e488b2770",
     "9_roles.sql": "9ac999729936e558",
 }
-"""The same of release 0.2.0."""
+"""The same for release 0.2.0."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,15 @@ class FormerCheckout:
     """A checkout of release 0.1.0 or 0.2.0, with its user's contracts and environments."""
 
     root: Path
+    """The checkout's folder."""
 
     def files(self, lake: Path) -> dict[Path, str]:
-        """Return the files of the lake folder ``lake`` that the checkout gives it, with their texts.
+        """Return the files that the checkout gives the lake folder ``lake``, with their texts.
 
         These are its environments and contracts in the form of this release, its baselines and agreed losses, and its
-        own SQL. If a deployment made Aurora, the example's queries are there too, and its SQL if it had filled Aurora
-        with all of it. Raises UserError if this is no such checkout, or if this release refuses a file.
+        own SQL. If a deployment made Aurora, the example's queries are among them. The example's SQL is too, if Aurora
+        was filled with all of it. Raises UserError if the folder is not such a checkout, or if this release refuses a
+        file.
         """
         self._refuse_another_kind()
         of_example = self._of_example()
@@ -75,9 +77,9 @@ class FormerCheckout:
         return {**local, **example, **files, **reviewed}
 
     def without_example_sql(self) -> dict[str, str]:
-        """Say of each file in ``database/`` that the release shipped whether it is ``missing`` or ``changed``.
+        """Return ``missing`` or ``changed`` for each file in ``database/`` of the release that differs now.
 
-        With one such file, the example's SQL is not in the lake folder: it would add to what Aurora has.
+        With one such file, the example's SQL is not in the lake folder, because it would add to Aurora's data.
         """
         found = {}
         for name, digest in self._shipped.items() if self._has_aurora else ():
@@ -97,14 +99,14 @@ class FormerCheckout:
         return _FIRST if of_first_release(self._folder) else _SECOND
 
     def _reviewed(self) -> list[Path]:
-        """The folder of what reviewers read, if there is one."""
+        """The folder of reviewed files, if there is one."""
         return [self.root / name for name in _REVIEWED if (self.root / name / "baselines").is_dir()][:1]
 
     def _refuse_another_kind(self) -> None:
         if (self.root / FILE).is_file():
             raise UserError(
-                f"--from-checkout: found the lake folder {self.root}, expected a checkout of release 0.1.0 or 0.2.0: "
-                f"there, change `release` in {FILE} and run ./headwater upgrade"
+                f"--from-checkout: found the lake folder {self.root}, expected a checkout of release 0.1.0 or 0.2.0. "
+                f"To upgrade a lake folder, change `release` in {FILE} and run ./headwater upgrade"
             )
         if not self._folder.config.is_dir() or not of_former_releases(self._folder):
             raise UserError(
@@ -113,7 +115,7 @@ class FormerCheckout:
             )
 
     def _copied(self) -> Iterator[tuple[Path, str]]:
-        """The files that become a lake folder's as they are."""
+        """The files that a lake folder gets unchanged."""
         for path in sorted(self._folder.contracts.glob("*.sql")):
             yield path, read_text(path)
         for path in self._own_sql():
@@ -126,7 +128,7 @@ class FormerCheckout:
                 expected = "a path below the checkout without `..`: copy the file into the checkout"
                 raise refusal(str(environment), _CERTIFICATE, certificate, expected)
             path = self.root / certificate
-            # What is in build/ the local AWS makes.
+            # The local AWS makes the files in build/.
             if path.is_file() and not path.is_relative_to(self._folder.build):
                 yield path, read_text(path)
 
@@ -144,7 +146,7 @@ class FormerCheckout:
         return any(_has_aurora(document) for document in self._environments.values())
 
     def _of_example(self) -> dict[Path, str]:
-        """The example's SQL and queries, if they fit what the checkout has deployed."""
+        """The example's SQL and queries, if they fit the checkout's deployment."""
         wanted = set()
         if self._has_aurora:
             if not self.without_example_sql():

@@ -17,12 +17,12 @@ from headwater.errors import UserError
 from headwater.yaml_files import load_yaml, refusal, remove_value, set_value
 
 _ALWAYS_STATED = ("availability_zones", "log_days", "data.retain", "lake.query_result_days", "monitoring.wal_mib")
-"""Fields that both releases wanted in every file. ``lake.format``, which is mandatory now, neither of them had."""
+"""Fields that both releases required in every file. Neither release had ``lake.format``, which is required now."""
 _COMMENTS = {
     r"Fields: docs/reference/stacks\.md\.": "`./headwater environment show --env {name}` prints every field.",
     r"`make\sdeploy\sENV=local`": "`./headwater deploy --env local`",
 }
-"""What the first lines of the releases' files say, as patterns, and what a lake folder's say in place of it."""
+"""The first lines of the former releases' files, as patterns, and their replacements in a lake folder's file."""
 _NAME, _EXISTING = "database.name", "existing"
 _FORMER: Mapping[str, Any] = {
     "deployment.poll_seconds": 30,
@@ -34,23 +34,23 @@ _FORMER: Mapping[str, Any] = {
     "lake.query_principals": [],
     # Replaced files stayed for half a minute if their table was busy.
     "lake.file_version_hours": 1,
-    # Nothing ended.
+    # Landing objects and tombstones never expired.
     "lake.landing_days": 36500,
     "lake.tombstone_days": 36500,
     "lake.max_quarantined_share": 0.01,
-    # Rows with unfit values were put aside, and counted so.
+    # Rows with unfit values were quarantined, and counted as quarantined records.
     "lake.max_unfit_share": 0.01,
     _NAME: "northwind",
     "database.root_certificate": None,
     "connect.sink_tasks": 1,
-    # The sink went on behind what Kafka had removed.
+    # The sink skipped records that Kafka had removed.
     "connect.missing_offsets": "accept",
     "connect.snapshot_mode": "initial",
     "connect.epoch": 1,
     "emr.market": "on-demand",
     # The pause was half a second.
     "emr.idle_seconds_max": 1,
-    # 0.1.0 had Hue and Livy. Whoever could open a session on the bastion could read and change all data by them.
+    # 0.1.0 had Hue and Livy. Anyone with a session on the bastion could read and change all data through them.
     "emr.web_interfaces": False,
     "emr.generation": 1,
     # Each table had a job.
@@ -60,7 +60,7 @@ _FORMER: Mapping[str, Any] = {
     "monitoring.comparison_minutes": None,
     "bi.refresh": None,
 }
-"""What the releases did in place of each field that their files may lack: the nearest value of it."""
+"""For each field that the former files may lack, the value nearest to the former behaviour."""
 
 
 def is_former(document: Any) -> bool:
@@ -75,11 +75,11 @@ def is_of_first_release(document: Any) -> bool:
 
 
 def convert_environment(text: str, name: str, where: str) -> str:
-    """Return an environment's file in the form of this release; the same text if it has that already.
+    """Return an environment's file in the form of this release; the same text if it has this form already.
 
-    Each field keeps its value, or gets what the former release did in its place. The file states a field only if its
-    value is not the default. The comments of these fields stay. Raises UserError if this release refuses a value, or
-    if the file's YAML cannot be edited.
+    Each field keeps its value, or gets the value nearest to the former behaviour. The file states a field only if its
+    value is not the default. The comments of these fields stay. Raises UserError if this release refuses a value, or if
+    the file's YAML cannot be edited.
     """
     document = load_yaml(text, where)
     if not is_former(document):
@@ -95,8 +95,8 @@ def convert_environment(text: str, name: str, where: str) -> str:
         converted = {}
     if converted != _values(wanted, name):
         raise UserError(
-            f"{where}: found YAML that the upgrade cannot edit, such as an anchor, expected each field with a value of "
-            "its own. Write the file so, then run the command again."
+            f"{where}: found YAML that the upgrade cannot edit, such as an anchor, expected each field with its "
+            "own value. Rewrite the file, then run the command again."
         )
     for former, now in _COMMENTS.items():
         text = re.sub(former, now.format(name=name), text)
@@ -104,7 +104,7 @@ def convert_environment(text: str, name: str, where: str) -> str:
 
 
 def _carried_on(document: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The document with a value of each field that the former releases' files lack."""
+    """The document, with values for the fields that the former releases' files lack."""
     carried: dict[str, Any] = deepcopy(dict(document))
     if is_of_first_release(document):
         # Kafka's topics are new, so all rows are read again in a raised epoch. Rows of DynamoDB have another order now.
@@ -130,7 +130,7 @@ def _epoch(document: Mapping[str, Any], field: str, where: str) -> int:
 
 
 def _shortest(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The fields that an environment has to state so that all its values are the document's. Its size is one."""
+    """The smallest set of fields that gives an environment all values of the document, its size included."""
     kept = dict(leaves(document))
     wanted = _values(document, name)
     for field in reversed(list(kept)):
@@ -156,7 +156,7 @@ def _values(document: Any, name: str) -> dict[str, str]:
 
 
 def _edited(text: str, stated: Mapping[str, Any], kept: Mapping[str, Any]) -> str:
-    """The text, which states some fields, with others in their place."""
+    """The text with the ``stated`` fields in place of its own ones."""
     for field, value in kept.items():
         if field not in stated or stated[field] != value:
             text = set_value(text, field.split("."), words(value), behind="region" if field == "size" else "")

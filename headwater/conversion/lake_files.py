@@ -1,4 +1,4 @@
-"""Files of a lake that a former release took, in the form of this release."""
+"""Converts lake files of a former release to the form of this release."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headwater.lake_folder import LakeFolder
 from headwater.yaml_files import read_text, read_yaml, set_value, yaml_paths
 
 _EXPIRY = "expires_at"
-"""By a column of this name, release 0.1.0 let the items of a DynamoDB table expire."""
+"""Release 0.1.0 used a column of this name as the expiry time of a DynamoDB table's items."""
 
 
 def converted(folder: LakeFolder) -> dict[Path, str]:
     """Return the contracts and environments of a folder in the form of this release, by their paths.
 
-    Contracts are first: their form follows from that of the environments, so an interrupted upgrade can be run again.
-    Raises UserError for the first file that this release cannot take.
+    Contracts are first, because the form of the environments decides how they are converted. So an interrupted upgrade
+    can be run again. Raises UserError for the first file that this release refuses.
     """
     files = {path: convert_environment(read_text(path), path.stem, str(path)) for path in yaml_paths(folder.config)}
     if contracts := yaml_paths(folder.contracts):
@@ -39,17 +39,17 @@ def of_first_release(folder: LakeFolder) -> list[str]:
 
 
 def left_to_do(names: list[str]) -> Iterator[str]:
-    """Say what nobody but a person can do for environments of release 0.1.0; nothing if there are none."""
+    """Yield the steps that an operator must do for environments of release 0.1.0; none if there are none."""
     if names:
         yield (
             f"{', '.join(names)}: connect.epoch and glue.epoch are raised: Kafka's topics are new, so all rows of "
             "PostgreSQL are read again, and release 0.1.0 gave DynamoDB's rows another order"
         )
-        yield "What you do yourself after 0.1.0: docs/how-to/upgrade.md#from-010"
+        yield "Steps that you do yourself after 0.1.0: docs/how-to/upgrade.md#from-010"
 
 
 def _contract(text: str, where: str, *, first: bool) -> str:
-    """A contract with the expiry that the first release gave its table."""
+    """A contract with the expiry column that release 0.1.0 used for its table."""
     contract = parse_contract(text, where)
     source = contract.source
     if not first or source.database != DYNAMODB or source.time_to_live is not None:

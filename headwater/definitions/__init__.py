@@ -1,1 +1,1 @@
-"""Each definition is rendered once, for the templates and for the parts on this machine alike."""
+"""Definitions of resources, which the templates and the local run share."""

@@ -1,6 +1,6 @@
-"""The charts of a lake folder, which QuickSight's analysis and dashboard show: ``queries/charts.yaml``.
+"""The charts of a lake folder, ``queries/charts.yaml``, which QuickSight's analysis and dashboard show.
 
-``definition`` has the form of QuickSight's API, which CloudFormation takes as it is.
+``definition`` returns them in the form of QuickSight's API, which CloudFormation takes unchanged.
 """
 
 from __future__ import annotations
@@ -17,61 +17,69 @@ from headwater.yaml_files import convert, either, read_yaml, refusal
 FILE = "charts.yaml"
 """The name of the file in ``queries/``."""
 TYPES = ("string", "integer", "decimal", "datetime", "boolean")
-"""The types of QuickSight's that a query's columns may have."""
+"""The QuickSight types that a query's columns may have."""
 _Text = Annotated[str, Meta(min_length=1, max_length=128, extra={"expected": "a text of 128 letters at most"})]
 
 
 class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What QuickSight knows of a saved query."""
+    """A saved query as QuickSight shows it."""
 
     query: str
     """The query's name."""
     title: _Text
     """The name in QuickSight."""
     columns: dict[str, str]
-    """The query's columns in their order, with their types in QuickSight, one of ``TYPES``."""
+    """The QuickSight type of each column, one of ``TYPES``, in the order of the query's columns."""
 
 
 class Axis(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An axis of a scatter plot."""
 
     column: str
+    """The column whose average is a point's position on the axis."""
     label: _Text
+    """The text at the axis."""
 
 
 class Pie(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="pie"):
     """A pie with a slice for each value of a column."""
 
     title: _Text
+    """The chart's title."""
     query: str
+    """The name of the query with the chart's data."""
     slice: str
     """The column whose values have slices."""
     size: str
     """The column whose sum is a slice's size."""
     slices: Annotated[int, Meta(ge=1, le=100)]
-    """How many values have a slice of their own; the others share one."""
+    """How many values have a slice of their own. All other values share one slice."""
 
     @property
     def used(self) -> dict[str, str]:
-        """The columns, by their fields in the file."""
+        """The chart's columns, by the fields of the file that name them."""
         return {"slice": self.slice, "size": self.size}
 
 
 class Scatter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="scatter"):
-    """A point for each value of a column."""
+    """A scatter plot with a point for each value of a column."""
 
     title: _Text
+    """The chart's title."""
     query: str
+    """The name of the query with the chart's data."""
     point: str
     """The column whose values have points."""
     x: Axis
+    """The horizontal axis."""
     y: Axis
+    """The vertical axis."""
     size: str
     """The column whose sum is a point's size."""
 
     @property
     def used(self) -> dict[str, str]:
-        """The columns, by their fields in the file."""
+        """The chart's columns, by the fields of the file that name them."""
         return {"point": self.point, "x.column": self.x.column, "y.column": self.y.column, "size": self.size}
 
 
@@ -81,15 +89,18 @@ class Charts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sheet: _Text
     """The sheet's name."""
     data: Annotated[tuple[Data, ...], Meta(min_length=1, extra={"expected": "one query at least"})]
+    """The queries that the charts use."""
     charts: Annotated[tuple[Pie | Scatter, ...], Meta(min_length=1, extra={"expected": "one chart at least"})]
+    """The charts of the sheet, in their order."""
 
 
 def read_charts(folder: Path, queries: Sequence[SavedQuery]) -> Charts | None:
-    """The charts in a folder of saved queries; None if it has none. Raises UserError."""
+    """Return the charts in a folder of saved queries; None if the folder has no charts. Raises UserError."""
     path = folder / FILE
     if not path.is_file():
         return None
     charts = convert(read_yaml(path), Charts, str(path))
+    # Check that the file names existing queries, and that the charts name columns of these.
     names = [query.name for query in queries]
     for index, data in enumerate(charts.data):
         if data.query not in names:
@@ -114,7 +125,10 @@ def _one_of(names: Sequence[str], otherwise: str) -> str:
 
 
 def definition(charts: Charts, arns: Mapping[str, str]) -> dict[str, Any]:
-    """The definition of an analysis or a dashboard with the charts. ``arns`` has each query's data set."""
+    """Return the definition of an analysis or a dashboard with the charts.
+
+    ``arns`` has the ARN of each query's data set.
+    """
     visuals = [
         _pie(f"pie-{number}", chart) if isinstance(chart, Pie) else _scatter(f"scatter-{number}", chart)
         for number, chart in enumerate(charts.charts, start=1)

@@ -1,6 +1,6 @@
-"""The connectors' configuration, rendered by the same functions for MSK Connect and for the local Kafka Connect.
+"""The configuration of the connectors, which MSK Connect and the local Kafka Connect share.
 
-The documentation of each system explains its options: Debezium's PostgreSQL connector 3.6, Kafka Connect 3.7, and
+The options are explained in the documentation of Debezium's PostgreSQL connector 3.6, of Kafka Connect 3.7, and in
 ``docs/reference/connect.md`` for the S3 sink.
 """
 
@@ -19,24 +19,48 @@ PUBLICATION = "headwater"
 HEARTBEAT_TABLE = "capture.heartbeat"
 SIGNAL_TABLE = "capture.signal"
 NO_DATA = "no_data"
-"""Debezium's ``snapshot.mode`` where the source connector reads no rows that a table has."""
+"""Debezium's ``snapshot.mode`` by which the source connector does not read the rows that a table already has."""
 OFFSET_TOPIC = "headwater-connect-offsets"
 LOST_SLOT = "Changes of the source are lost"
-"""The beginning of the connector's error if the slot no longer has all changes since the last one that was read."""
+"""The beginning of the connector's error if the slot no longer has all changes after the last one that was read."""
 UNREAD_TABLE = "A table was not read to its end"
-"""The beginning of the connector's log line about a new or repeated snapshot of a table that failed."""
+"""The beginning of the connector's log line about a table whose new or repeated snapshot failed."""
 UNCONFIRMED_COLUMN = "A column is not confirmed"
-"""The beginning of the connector's log line about a column that it removes from a record. PostgreSQL's catalogue has no
-column of that name, and the table's contract hides columns."""
+"""The beginning of the connector's log line about a column that it removes from a record.
+
+The connector does so if the table's contract hides columns, and PostgreSQL's catalogue has no column of that name.
+"""
 GONE_TABLE = "A captured table is gone"
 """The beginning of the connector's log line, every 30 s, about a table that was dropped, renamed or unpublished."""
 
 _MIB = 1 << 20
+# Settings of the sessions in which the source is read, whatever the database and the role set. The driver itself sets
+# the others that matter: client_encoding, DateStyle and TimeZone.
+_SESSION = {
+    # The forms of values that Debezium understands, with all digits.
+    "bytea_output": "hex",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "standard_conforming_strings": "on",
+    "quote_all_identifiers": "off",
+    # A snapshot, and a connection that waits for changes, may take any time.
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    # The heartbeat and the signals write, and the catalog is read as it is now.
+    "default_transaction_read_only": "off",
+    "default_transaction_isolation": r"read\ committed",
+    # A table that began to hide rows is not read without them: reading it fails.
+    "row_security": "off",
+}
+# PostgreSQL has it from version 17 on, and an older server refuses a session that asks for it.
+_TRANSACTION_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 # A pattern that no column matches.
 _NO_COLUMN = "no[.]such[.]column"
-# The largest record, as Debezium's JSON. The source connector refuses a larger one, naming its row, and goes on.
+# The largest record, as Debezium's JSON. The source connector skips a larger record, and logs its row.
 LARGEST_RECORD = 16 * _MIB
-# The largest batch of records in Kafka: one such record with its key, its headers and Kafka's own bytes.
+# The largest batch of records in Kafka: one largest record with its key, its headers and Kafka's own bytes.
 LARGEST_BATCH = LARGEST_RECORD + _MIB
 
 _BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
@@ -51,20 +75,28 @@ class CaptureSettings:
     environment: str
     """The environment's name."""
     region: str
+    """The AWS region."""
     database_host: str
+    """The host of the source database."""
     database_port: str
+    """The port of the source database."""
     database_name: str
+    """The name of the source database."""
     database_secret: str
-    """The name of a secret with the JSON fields ``username`` and ``password``. An ARN cannot stand here, because
-    Kafka's placeholders hold no colons."""
+    """The name of a secret with the JSON fields ``username`` and ``password``.
+
+    An ARN cannot be used, because Kafka's placeholders hold no colons.
+    """
     database_tls: Mapping[str, str]
     """The source connector's options for the certificate that it trusts, as ``verified_by`` returns them."""
     landing_bucket: str
+    """The bucket of the landing objects."""
     landing_prefix: str = "landing"
+    """The folder of the landing objects in the bucket."""
     aws_endpoint: str | None = None
-    """None on AWS."""
+    """The address of Secrets Manager; None on AWS."""
     s3_endpoint: str | None = None
-    """None on AWS."""
+    """The address of S3; None on AWS."""
     topic_prefix: str = "headwater"
     """The first part of all topics' names."""
     flush_ms: int = 1000
@@ -76,20 +108,21 @@ class CaptureSettings:
     missing_offsets: str = "fail"
     """What the sink does if Kafka no longer has the next record: ``fail`` or ``accept``."""
     snapshot_mode: str = "initial"
-    """Debezium's option: ``initial``, or ``no_data`` if ``headwater backfill`` loads the rows that a table already has.
-    """
+    """Debezium's option: ``initial``, or ``no_data`` if ``headwater backfill`` loads a table's existing rows."""
     epoch: int = 1
-    """A number that is raised when the source's history was cut. The connector then begins anew."""
+    """A number that somebody raises when the source has lost changes. The connector then begins anew."""
     mask_secret: str | None = None
     """The name of the secret with the key of masks, in the JSON field ``key``; None if no contract needs it."""
 
 
 def verified_by(root: str) -> dict[str, str]:
-    """The source connector's options by which the server has to show a certificate of one authority, with the host's
-    name. ``root`` is the authority's certificate, as PEM."""
+    """Return the source connector's options that accept only certificates of one authority for the host's name.
+
+    ``root`` is the authority's certificate, as PEM.
+    """
     return {
-        # The PEM stands here, because MSK Connect gives a worker no files. Debezium hands both prefixes to the driver
-        # for every connection.
+        # The option holds the PEM itself, because MSK Connect gives a worker no files. Debezium passes the options of
+        # both prefixes to the driver for every connection.
         "database.sslmode": "verify-full",
         "database.sslfactory": "org.postgresql.ssl.SingleCertValidatingFactory",
         "driver.sslfactoryarg": root,
@@ -97,61 +130,63 @@ def verified_by(root: str) -> dict[str, str]:
 
 
 def source_name(settings: CaptureSettings) -> str:
-    """The name of the Debezium connector, on which its offsets hang. Connectors of all environments in one account and
-    region share their names' room."""
+    """Return the name of the Debezium connector, by which Kafka Connect stores its offsets.
+
+    The name has the environment, because all connectors in one account and region need different names.
+    """
     return f"headwater-{settings.environment}-postgres"
 
 
 def sink_name(settings: CaptureSettings) -> str:
-    """The name of the S3 sink."""
+    """Return the name of the S3 sink."""
     return f"headwater-{settings.environment}-landing"
 
 
 def sink_group(settings: CaptureSettings) -> str:
-    """The sink's consumer group, on which its offsets hang, as Kafka Connect names it."""
+    """Return the sink's consumer group, which Kafka Connect names and by which Kafka stores the sink's offsets."""
     return f"connect-{sink_name(settings)}"
 
 
 def topic(contract: Contract, prefix: str = CaptureSettings.topic_prefix) -> str:
-    """The name of the topic that carries a contract's source table."""
+    """Return the name of the topic that carries a contract's source table."""
     return f"{prefix}.{contract.source.table}"
 
 
 def heartbeat_topic(settings: CaptureSettings) -> str:
-    """The name of the topic that carries Debezium's heartbeat."""
+    """Return the name of the topic that carries Debezium's heartbeat."""
     return f"__debezium-heartbeat.{settings.topic_prefix}"
 
 
 def table_topics(contracts: Iterable[Contract], settings: CaptureSettings) -> list[str]:
-    """The names of the topics that carry the PostgreSQL tables among the contracts' sources, sorted."""
+    """Return the sorted names of the topics that carry the contracts' PostgreSQL tables."""
     return sorted(topic(contract, settings.topic_prefix) for contract in of_database(contracts, POSTGRESQL))
 
 
 def topics(contracts: Iterable[Contract], settings: CaptureSettings) -> dict[str, int]:
-    """The number of partitions of every topic that the source connector writes, by topic."""
+    """Return the number of partitions of every topic that the source connector writes, by topic."""
     tables = dict.fromkeys(table_topics(contracts, settings), settings.topic_partitions)
     capture = {f"{settings.topic_prefix}.{table}": 1 for table in (HEARTBEAT_TABLE, SIGNAL_TABLE)}
     return {**tables, **capture, heartbeat_topic(settings): 1}
 
 
 def topic_config() -> dict[str, str]:
-    """The configuration of each of these topics, beside how long it keeps its records."""
+    """Return the configuration of each topic in ``topics``, without its retention."""
     return {"max.message.bytes": str(LARGEST_BATCH)}
 
 
 def broker_config() -> dict[str, str]:
-    """What the brokers need for these topics: followers fetch a batch as large as producers may send."""
+    """Return the brokers' configuration by which followers fetch batches as large as producers may send."""
     return {"message.max.bytes": str(LARGEST_BATCH), "replica.fetch.max.bytes": str(LARGEST_BATCH)}
 
 
 def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> tuple[str, dict[str, str]]:
-    """Name and configuration of the Debezium connector."""
+    """Return the name and the configuration of the Debezium connector."""
     contracts = of_database(contracts, POSTGRESQL)
     tables = sorted(contract.source.table for contract in contracts)
     secret = settings.database_secret
     left_out = [pattern for contract in contracts for pattern in _left_out(contract)]
     return source_name(settings), {
-        # Debezium's, which goes on at the start of the transaction in which it was stopped, and knows epochs.
+        # Debezium's connector with two additions: it restarts at a transaction's begin, and it knows epochs.
         "connector.class": "io.headwater.connect.postgresql.HeadwaterPostgresConnector",
         "headwater.epoch": str(settings.epoch),
         "tasks.max": "1",
@@ -161,10 +196,12 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "database.password": f"${{secretsmanager:{secret}:password}}",
         "database.dbname": settings.database_name,
         **settings.database_tls,
+        "driver.options": " ".join(f"-c {name}={value}" for name, value in _SESSION.items()),
+        "database.initial.statements": _TRANSACTION_TIMEOUT,
         "topic.prefix": settings.topic_prefix,
         "table.include.list": ",".join([*tables, HEARTBEAT_TABLE, SIGNAL_TABLE]),
-        # Any login may write messages into the log (pg_logical_emit_message). Debezium would send them to a topic that
-        # does not exist, and wait for it for good. A prefix may hold line breaks: (?s) lets the dot match them too.
+        # Any login may write messages into the WAL (pg_logical_emit_message). Debezium would send them to a topic that
+        # does not exist, and wait for this topic forever. (?s) is for prefixes with line breaks.
         "message.prefix.exclude.list": "(?s).*",
         "plugin.name": "pgoutput",
         "slot.name": SLOT,
@@ -172,28 +209,31 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "publication.autocreate.mode": "disabled",
         "snapshot.mode": settings.snapshot_mode,
         "signal.data.collection": SIGNAL_TABLE,
-        # Of these notices the connector makes records of the tables' own topics. Nothing is sent to this one.
+        # The connector turns these notifications into records of the tables' own topics. It sends nothing to the topic
+        # below.
         "incremental.snapshot.watermarking.strategy": "insert_delete",
         "notification.enabled.channels": "sink",
         "notification.sink.topic.name": f"{settings.topic_prefix}.capture.notices",
         "heartbeat.interval.ms": "10000",
         "heartbeat.action.query": f"UPDATE {HEARTBEAT_TABLE} SET beat_at = clock_timestamp() WHERE id = 1",
-        # The full envelope: a flattened stream loses TRUNCATE and the before image.
+        # Keep the full envelope: a flattened stream loses TRUNCATE and the before image.
         "tombstones.on.delete": "false",
         "skipped.operations": "none",
-        # Exact values: no doubles for numerics, no ISO text for times (24:00 would become 00:00), no base64 (it turns a
-        # TOAST placeholder into null), and no null in place of what cannot be converted. Debezium's PostgreSQL
-        # connector does not heed the last one: docs/decisions/exact-values.md, Limits.
+        # Keep values exact. Numerics are not doubles. Times are not ISO text, which turns 24:00 into 00:00. Bytes are
+        # not base64, which turns a TOAST placeholder into null. A failed conversion is not null; Debezium's PostgreSQL
+        # connector ignores that option (docs/decisions/exact-values.md, Limits).
         "event.converting.failure.handling.mode": "fail",
         "decimal.handling.mode": "string",
         "time.precision.mode": "adaptive_time_microseconds",
         "interval.handling.mode": "string",
         "binary.handling.mode": "hex",
         "hstore.handling.mode": "json",
+        # Values of all other types reach our converters, which send PostgreSQL's text.
+        "include.unknown.datatypes": "true",
         "provide.transaction.metadata": "false",
         "poll.interval.ms": "100",
-        # What large rows take of the worker's memory: Debezium's queue, the rows that a snapshot reads at once, and
-        # what the producer holds. Records are not compressed in Kafka: a fetch is as large in memory as it says.
+        # Bound the worker's memory for large rows: in Debezium's queue, in a snapshot's fetch, and in the producer.
+        # Kafka's records are not compressed, so a fetch takes as much memory as its configured size.
         "max.queue.size.in.bytes": str(32 * _MIB),
         "snapshot.fetch.size": "8",
         "incremental.snapshot.chunk.size": "16",
@@ -207,7 +247,7 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "header.converter": _JSON,
         "header.converter.schemas.enable": "false",
         "errors.max.retries": "-1",
-        # With a list, Debezium reads each table by its columns' names. Without one, its incremental snapshot fails at a
+        # If this option is set, Debezium selects columns by name. Otherwise its incremental snapshot fails at a
         # generated column, and the task fails after its next restart (dbz#2020).
         "column.exclude.list": ",".join(left_out or [_NO_COLUMN]),
         **_hidden(contracts),
@@ -216,7 +256,7 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
 
 
 def _hidden(contracts: Sequence[Contract]) -> dict[str, str]:
-    """The columns that the connector removes and those that are the only ones it keeps, by table."""
+    """Return the options that name, by table, the columns that the connector removes, or the only ones it keeps."""
     excluded = {contract.source.table: [name for (name,) in contract.exclude] for contract in contracts}
     included = {
         contract.source.table: sorted({column.path[0] for column in contract.columns})
@@ -235,7 +275,7 @@ def _json(columns: Mapping[str, object]) -> str:
 
 
 def _masks(contracts: Sequence[Contract], settings: CaptureSettings) -> dict[str, str]:
-    """What the connector masks, by table and column, and the key. Raises ValueError if that has no secret."""
+    """Return the options for masked columns, by table, and the key. Raises ValueError if a needed key is missing."""
     columns = {
         contract.source.table: {name: mask.how for mask in contract.masks for name in mask.path}
         for contract in contracts
@@ -246,14 +286,16 @@ def _masks(contracts: Sequence[Contract], settings: CaptureSettings) -> dict[str
     config = {"headwater.mask.columns": _json(columns)}
     if any(contract.needs_mask_key for contract in contracts):
         if settings.mask_secret is None:
-            raise ValueError("contracts mask by hmac: the settings need mask_secret")
+            raise ValueError("contracts have hmac masks: the settings need mask_secret")
         config["headwater.mask.secret"] = f"${{secretsmanager:{settings.mask_secret}:{KEY_FIELD}}}"
     return config
 
 
 def _left_out(contract: Contract) -> list[str]:
-    """Regular expressions of the columns that do not leave the connector; Debezium matches them with the whole
-    ``schema.table.column``, without regard to capitals. docs/decisions/left-out.md."""
+    """Return regular expressions for the columns that do not leave the connector (docs/decisions/left-out.md).
+
+    Debezium matches each with the whole ``schema.table.column``, and ignores capitals.
+    """
     table = _pattern(contract.source.schema) + "[.]" + _pattern(contract.source.name)
     patterns = [f"{table}[.]{_pattern(name)}" for (name,) in contract.exclude]
     if contract.unnamed == DROP:
@@ -265,14 +307,14 @@ def _left_out(contract: Contract) -> list[str]:
 def _pattern(name: str) -> str:
     """Return a regular expression that matches a name.
 
-    Special characters of ASCII stand as their codes, because Debezium splits a list of expressions at commas and trims
-    each.
+    It has codes in place of ASCII's special characters, because Debezium splits a list of expressions at commas and
+    trims each expression.
     """
     return re.sub(r"[^\w\u0080-\U0010ffff]", lambda letter: rf"\x{ord(letter[0]):02x}", name, flags=re.ASCII)
 
 
 def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> tuple[str, dict[str, str]]:
-    """Name and configuration of the S3 sink."""
+    """Return the name and the configuration of the S3 sink."""
     config = {
         "connector.class": "io.headwater.connect.s3.S3SinkConnector",
         "tasks.max": str(settings.sink_tasks),
@@ -290,7 +332,7 @@ def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> 
         "consumer.override.heartbeat.interval.ms": "2000",
         "consumer.override.auto.offset.reset": "earliest",
         "consumer.override.isolation.level": "read_committed",
-        # A fetch brings at most this much, and a first batch that is larger.
+        # The largest response to a fetch, in bytes. Only its first batch may be larger.
         "consumer.override.fetch.max.bytes": str(LARGEST_BATCH),
     }
     if settings.s3_endpoint is not None:
@@ -299,7 +341,7 @@ def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> 
 
 
 def worker_properties(settings: CaptureSettings) -> dict[str, str]:
-    """The part of the worker's configuration that MSK Connect's users may set; the rest MSK Connect sets itself."""
+    """Return the part of the worker's configuration that users of MSK Connect may set."""
     properties = {
         "key.converter": _BYTES,
         "value.converter": _BYTES,
@@ -308,7 +350,7 @@ def worker_properties(settings: CaptureSettings) -> dict[str, str]:
         "config.providers": "secretsmanager",
         "config.providers.secretsmanager.class": "io.headwater.connect.secrets.SecretsManagerConfigProvider",
         "config.providers.secretsmanager.param.region": settings.region,
-        # Connect asks when a connector or a task starts. One that is restarted after a rotation needs the new password.
+        # Connect reads secrets when a connector or task starts. After a rotation, a restart must get the new password.
         "config.providers.secretsmanager.param.cache.ms": "0",
     }
     if settings.aws_endpoint is not None:

@@ -1,7 +1,7 @@
 """The SQL files of a lake folder's ``database/``, for the database that a deployment makes.
 
 Each statement runs once, in a session and a transaction of its own, as the RDS Data API requires. The procedures of
-``sql/5_created_files.sql`` run it, record it, and refuse files whose statements that have run were changed.
+``sql/5_created_files.sql`` run and record each statement. They refuse a file whose executed statements were changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headwater.definitions.sql_script import ScriptError, Statement, split
 from headwater.errors import UserError
 
 DONE = "SELECT name, statements_done FROM capture.database_files"
-"""The query of how many statements of each file have run."""
+"""The query for the number of statements of each file that have run."""
 _CHECK_FILES = "CALL capture.check_files(string_to_array(:files, '/'), string_to_array(:checksums, ' '))"
 _CHECK_FILE = (
     "CALL capture.check_file(:file, CAST(:total AS integer), CAST(:first AS integer), string_to_array(:checksums, ' '))"
@@ -28,13 +28,13 @@ _RUN = (
 )
 _NAME = re.compile(r"(\d+)_[A-Za-z0-9_-]+\.sql")
 _MOST_BYTES = 65_536
-"""The Data API's limit of one statement."""
+"""The Data API's limit for one statement."""
 _CHECKSUMS = 500
 """How many checksums one call compares."""
 _ALONE = "each statement runs in a session and a transaction of its own"
 _OF_SESSION = f"nothing that ends with its session, since {_ALONE}"
-# Matches the words of a statement that makes a temporary object. It leaves out INSERT INTO temp, where temp is a table,
-# and a search path with pg_temp.
+# Matches the words of a statement that makes a temporary object. It does not match INSERT INTO temp, where temp is a
+# table, nor a search path with pg_temp.
 _TEMPORARY = re.compile(
     r"^CREATE (OR REPLACE )?((LOCAL|GLOBAL) )?TEMP(ORARY)?(?!\S)"
     r"|(?<!INSERT )(?<!MERGE )\bINTO TEMP(ORARY)?(?!\S)"
@@ -45,9 +45,9 @@ _SET_CONFIG = re.compile(
     r"SELECT\s+(?:pg_catalog\s*\.\s*)?set_config\s*\(\s*('(?:[^']|'')*')\s*,\s*('(?:[^']|'')*')\s*,\s*false\s*\)",
     re.IGNORECASE,
 )
-# Settings of psql's connection, and limits of time. A deployment has its own.
+# Ignored settings: the encoding of psql's connection, and timeouts. A deployment sets these itself.
 _NOT_KEPT = re.compile(r"CLIENT_ENCODING|\w+_TIMEOUT")
-# The first words of statements that work in psql and not here, and the advice for each.
+# The first words of statements that run in psql but not here, with the advice for each.
 _REFUSED: Mapping[tuple[str, ...], str] = {
     **dict.fromkeys(
         [
@@ -78,10 +78,12 @@ _CONCURRENTLY = (
 
 @dataclass(frozen=True)
 class Call:
-    """A statement with placeholders ``:name``, and the texts for these."""
+    """A call of a procedure in the database."""
 
     sql: str
+    """The statement, with placeholders such as ``:name``."""
     parameters: Mapping[str, str]
+    """The value of each placeholder."""
 
 
 @dataclass(frozen=True)
@@ -89,21 +91,24 @@ class FileStatement:
     """A statement of a file."""
 
     line: int
-    """The line in which it begins, from 1 on."""
+    """The line of the file in which the statement begins, from 1 on."""
     text: str
+    """The statement."""
     settings: tuple[str, ...]
-    """The SET of the file before it, which hold for it alone."""
+    """The SET statements before it in the file, which run again for this statement alone."""
 
 
 @dataclass(frozen=True)
 class SqlFile:
-    """A file of the database, which has one statement at least."""
+    """A file of ``database/``."""
 
     name: str
+    """The file's name."""
     statements: tuple[FileStatement, ...]
+    """The statements of the file, at least one."""
 
     def checks(self) -> Iterator[Call]:
-        """Return the calls that fail if a statement of the file ran and was changed since."""
+        """Yield the calls that fail if a statement of the file was changed after it ran."""
         checksums = self.checksums()
         for first in range(0, len(checksums), _CHECKSUMS):
             some = checksums[first : first + _CHECKSUMS]
@@ -118,7 +123,7 @@ class SqlFile:
             )
 
     def calls(self) -> list[Call]:
-        """The calls that run the statements and record them, in their order."""
+        """Return the calls that run and record the statements, in their order."""
         return [
             Call(
                 _RUN,
@@ -135,11 +140,11 @@ class SqlFile:
         ]
 
     def place(self, number: int) -> str:
-        """The place of statement ``number``, from 0 on, for messages."""
+        """Return file and line of the statement ``number``, from 0 on, for messages."""
         return f"database/{self.name}, line {self.statements[number].line}"
 
     def checksums(self) -> list[str]:
-        """The checksum of the first statement, of the first two, and so on."""
+        """Return the checksum of the first statement, of the first two statements, and so on."""
         digest = hashlib.sha256()
         found = []
         for statement in self.statements:
@@ -149,7 +154,7 @@ class SqlFile:
 
 
 def checks(files: Sequence[SqlFile]) -> list[Call]:
-    """The calls to make before any statement runs. Each fails with the reason why the files may not run."""
+    """Return the calls to make before any statement runs. A call fails with the reason if the files may not run."""
     order = Call(
         _CHECK_FILES,
         {
@@ -161,7 +166,7 @@ def checks(files: Sequence[SqlFile]) -> list[Call]:
 
 
 def document(files: Sequence[SqlFile]) -> dict[str, Any]:
-    """The files as the custom resource of the database's content reads them."""
+    """Return the files in the form that the custom resource of the database's content reads."""
     return {
         "done": DONE,
         "checks": [_as_document(call) for call in checks(files)],
@@ -182,12 +187,12 @@ def _as_document(call: Call) -> dict[str, Any]:
 
 
 def read_database_files(folder: Path) -> list[SqlFile]:
-    """The SQL files of a folder in the order of their numbers; none if there is no such folder. Raises UserError."""
+    """Return the SQL files of a folder in the order of their numbers; none without the folder. Raises UserError."""
     return read_files(sorted(folder.iterdir()) if folder.is_dir() else [])
 
 
 def read_files(paths: Iterable[Path]) -> list[SqlFile]:
-    """The SQL files among ``paths`` in the order of their numbers. Raises UserError for the first that cannot run."""
+    """Return the SQL files among ``paths`` in the order of their numbers. Raises UserError if one cannot run."""
     numbered: dict[int, Path] = {}
     for path in paths:
         named = _NAME.fullmatch(path.name)
@@ -207,11 +212,11 @@ def read_files(paths: Iterable[Path]) -> list[SqlFile]:
 
 def _read(path: Path) -> SqlFile:
     try:
-        # With the line ends that git may change.
+        # Git may change line ends, so they do not count.
         script = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}, line {line}: found bytes that are no UTF-8, expected a text in UTF-8") from None
+        raise UserError(f"{path}, line {line}: found bytes that are not UTF-8, expected a text in UTF-8") from None
     before, nul, _ = script.partition("\0")
     if nul:
         line = before.count("\n") + 1
@@ -220,9 +225,10 @@ def _read(path: Path) -> SqlFile:
         statements = split(script)
     except ScriptError as error:
         raise UserError(
-            f"{path}, line {error.line}: found {error.found}, expected statements that the server "
-            "runs by themselves. pg_dump --inserts writes such"
+            f"{path}, line {error.line}: found {error.found}, expected statements that the server can run without "
+            "psql, as pg_dump --inserts writes them"
         ) from None
+    # Each statement gets the SET statements before it.
     found: list[FileStatement] = []
     settings: list[str] = []
     for statement in statements:
@@ -233,12 +239,12 @@ def _read(path: Path) -> SqlFile:
         elif setting:
             settings.append(setting)
     if not found:
-        raise UserError(f"{path}: found no statement, expected one at least: delete the file, or write one into it")
+        raise UserError(f"{path}: found no statement, expected at least one: delete the file, or add a statement")
     return SqlFile(path.name, tuple(found))
 
 
 def _refuse(path: Path, statement: Statement) -> None:
-    """Raise UserError for a statement that cannot run by itself in a transaction."""
+    """Raise UserError for a statement that cannot run alone in a transaction."""
     words = statement.words
     expected = next((advice for start, advice in _REFUSED.items() if words[: len(start)] == start), "")
     size = len(statement.text.encode())
@@ -247,16 +253,16 @@ def _refuse(path: Path, statement: Statement) -> None:
     if "CONCURRENTLY" in words[:5] and words[0] in ("CREATE", "DROP", "REINDEX"):
         expected = _CONCURRENTLY
     elif size > _MOST_BYTES:
-        expected = f"{_MOST_BYTES:,} bytes at most, which the Data API takes: make several statements of it"
+        expected = f"at most {_MOST_BYTES:,} bytes, which the Data API takes: divide it into several statements"
     if expected:
         start = f"{size:,} bytes" if size > _MOST_BYTES else " ".join(statement.text.split())[:60]
         raise UserError(f"{path}, line {statement.line}: found {start}, expected {expected}")
 
 
 def _setting(statement: Statement) -> str | None:
-    """Return the statement by which a SET of the file holds for one later statement.
+    """Return the statement that applies a SET of the file to one later statement.
 
-    Returns "" for a SET without effect here, and None for any other statement.
+    Returns "" for an ignored SET, and None for a statement other than SET.
     """
     words = [word for word in statement.words if word != "SESSION"]
     if words[:1] == ["SET"]:

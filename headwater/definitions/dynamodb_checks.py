@@ -1,5 +1,7 @@
-"""Whether the contracts fit their real DynamoDB tables: what ``stacks/key_value.py`` sets, or the owner of existing
-tables, asked of DynamoDB."""
+"""Checks that the contracts fit their DynamoDB tables, by asking DynamoDB.
+
+``stacks/key_value.py`` sets up the tables that a deployment makes, and the owner sets up existing tables.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,10 @@ def findings(
 ) -> list[Finding]:
     """Return the findings about the tables of the DynamoDB contracts. Raises botocore's ClientError.
 
-    Args:
-        contracts: The contracts.
-        tables: By contract, the name of a table that is not the contract's own.
-        client: boto3's client of DynamoDB.
-        streams: By contract, the stream that must get the changes of an existing table; the table's owner sets it up.
+    - ``contracts``: contracts of both databases.
+    - ``tables``: by contract, the table's name if it differs from ``source.table``.
+    - ``client``: boto3's client for DynamoDB.
+    - ``streams``: by contract, the stream that must get the changes; None if the deployment makes tables and streams.
     """
     return [
         finding
@@ -52,6 +53,7 @@ def _check(contract: Contract, table: str, client: Any, stream: str | None) -> I
             raise
         yield finding(UNFIT, "no such table", "the source table of the contract", _where_to_name(stream))
         return
+    # Compare the table's key with the contract's key.
     types = {
         attribute["AttributeName"]: attribute["AttributeType"] for attribute in description["AttributeDefinitions"]
     }
@@ -68,9 +70,10 @@ def _check(contract: Contract, table: str, client: Any, stream: str | None) -> I
         yield finding(
             WARNING,
             "provisioned capacity",
-            "on-demand: where writes are throttled, so is a change of what the lake shows",
-            _DEPLOY if stream is None else "nothing, where it never is; else aws dynamodb update-table",
+            "on-demand: throttled writes reach the lake late",
+            _DEPLOY if stream is None else "none if no write is throttled; otherwise aws dynamodb update-table",
         )
+    # DynamoDB answers these three by operations of their own, which a stand-in for DynamoDB may lack.
     asked = {
         "DescribeKinesisStreamingDestination": _destination,
         "DescribeTimeToLive": _time_to_live,
@@ -108,7 +111,7 @@ def _destination(contract: Contract, answer: _Answer, finding: _Finding, stream:
         yield finding(
             UNPREPARED,
             f"no active Kinesis destination ({states})",
-            "one, which brings the changes",
+            "an active one, which delivers the changes",
             _DEPLOY if stream is None else enable,
         )
     elif stream is not None:
@@ -116,7 +119,10 @@ def _destination(contract: Contract, answer: _Answer, finding: _Finding, stream:
         if not named:
             others = ", ".join(entry["StreamArn"].rpartition("/")[2] for entry in active)
             yield finding(
-                UNPREPARED, f"changes that go to {others}", f"to {stream}", f"correct key_value.tables, or {enable}"
+                UNPREPARED,
+                f"changes that go to {others}",
+                f"changes that go to {stream}",
+                f"correct key_value.tables, or {enable}",
             )
         active = named
     for entry in active:
@@ -139,7 +145,9 @@ def _time_to_live(contract: Contract, answer: _Answer, finding: _Finding, stream
         yield finding(
             UNPREPARED,
             f"a time to live by {actual}" if actual else "no time to live",
-            f"one by {expected}, as source.time_to_live says" if expected else "none, as source.time_to_live is unset",
+            f"a time to live by {expected}, as source.time_to_live says"
+            if expected
+            else "none, because source.time_to_live is not set",
             f"correct the contract{f', or {_DEPLOY}' if stream is None else ''}",
         )
     for column in contract.columns:
@@ -147,7 +155,7 @@ def _time_to_live(contract: Contract, answer: _Answer, finding: _Finding, stream
             yield finding(
                 UNFIT,
                 f"the column {column.name} of type {column.source_type}",
-                "N for the attribute of source.time_to_live: DynamoDB expires no item by another type",
+                "type N for the attribute of source.time_to_live: DynamoDB expires items only by numbers",
                 "correct the column's source_type, or time_to_live",
             )
 
@@ -162,5 +170,5 @@ def _recovery(contract: Contract, answer: _Answer, finding: _Finding, stream: st
             "point-in-time recovery: without it DynamoDB exports no table for headwater backfill",
             _DEPLOY
             if stream is None
-            else "headwater resync reads the items by a Scan; else aws dynamodb update-continuous-backups",
+            else "load the items by headwater resync, or run aws dynamodb update-continuous-backups",
         )

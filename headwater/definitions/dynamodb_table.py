@@ -1,4 +1,4 @@
-"""What a contract says of its DynamoDB table: its key."""
+"""The key of a contract's DynamoDB table."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from headwater.errors import UserError
 
 @dataclass(frozen=True)
 class KeyAttribute:
-    """An attribute of a table's key; ``type`` is S, N or B."""
+    """An attribute of a table's key."""
 
     name: str
+    """The attribute's name."""
     type: str
+    """The attribute's type: S, N or B."""
 
 
 def key_attributes(contract: Contract) -> list[KeyAttribute]:
-    """The partition key and, if there is one, the sort key, in the contract's order.
+    """Return the partition key and, if there is one, the sort key, in the contract's order.
 
     Raises ``UserError`` if the contract's key has more than two columns.
     """

@@ -1,6 +1,7 @@
-"""A lake table's entry in the Glue Data Catalog, made from its contract for the templates and for the local run.
+"""A lake table's entry in the Glue Data Catalog, made from its contract for the templates and the local run.
 
-It is the snapshot (real-time) view of a MERGE_ON_READ table, as Hudi's own catalog sync would register it.
+The entry is for snapshot queries (Hudi's real-time view) of a MERGE_ON_READ table, as Hudi's own catalog sync would
+register it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _SCHEMA_PART = 4000
 
 
 def table_columns(contract: Contract) -> tuple[list[tuple[str, Type]], list[tuple[str, Type]]]:
-    """Columns and partition keys of the Glue table, each as name and type, in order."""
+    """Return the columns and the partition keys of the Glue table, each as name and type, in order."""
     all_columns = [*((name, Type("string")) for name in HUDI_COLUMNS), *contract.lake_columns()]
     types = dict(all_columns)
     columns = [(name, type_) for name, type_ in all_columns if name not in contract.partitions]
@@ -53,13 +54,13 @@ def table_columns(contract: Contract) -> tuple[list[tuple[str, Type]], list[tupl
 
 
 def column_comments(contract: Contract) -> dict[str, str]:
-    """What the columns mean, by name: as the contract says it, and of those that the writer adds. Not all have one."""
+    """Return the comments of columns by name: the contract's descriptions, and those for the writer's own columns."""
     said = {column.name: column.description for column in contract.columns if column.description is not None}
     return _COMMENTS | (_CHANGE_COMMENTS if contract.is_history else {}) | said
 
 
 def table_input(contract: Contract, uri: str) -> dict[str, Any]:
-    """The ``TableInput`` of Glue's API for the table whose files lie at ``uri``; CloudFormation takes it as it is."""
+    """Return the ``TableInput`` of Glue's API for the table's files at ``uri``. CloudFormation takes it unchanged."""
     columns, partitions = table_columns(contract)
     comments = column_comments(contract)
     return {
@@ -71,7 +72,7 @@ def table_input(contract: Contract, uri: str) -> dict[str, Any]:
             "classification": "hudi",
             # No table has Hudi's metadata table, so Athena lists the files.
             "hudi.metadata-listing-enabled": "FALSE",
-            # Athena then reads with Hudi 0.15 instead of 0.14.
+            # By this property Athena reads with Hudi 0.15 instead of 0.14.
             "athena_enable_native_hudi_connector_implementation": "true",
             "spark.sql.sources.provider": "hudi",
             **_spark_schema([*columns, *partitions], comments, [partition for partition, _ in partitions]),
@@ -91,7 +92,7 @@ def table_input(contract: Contract, uri: str) -> dict[str, Any]:
 
 
 def spark_type(type_: Type) -> Any:
-    """A lake type in the JSON form of Spark's schemas."""
+    """Return a lake type in the JSON form of Spark's schemas."""
     if type_.kind == "array" and type_.element is not None:
         return {"type": "array", "elementType": spark_type(type_.element), "containsNull": True}
     if type_.kind == "struct":
@@ -119,6 +120,6 @@ def _spark_schema(
 
 
 def glue_column(name: str, type_: Type, comments: Mapping[str, str]) -> dict[str, str]:
-    """A column as Glue's API takes it, with its comment out of these."""
+    """Return a column in the form of Glue's API, with its comment if ``comments`` has one."""
     comment = {"Comment": comments[name]} if name in comments else {}
     return {"Name": name, "Type": type_.ddl(), **comment}

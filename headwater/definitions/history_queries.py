@@ -1,7 +1,7 @@
-"""What analysts ask a change history, in Athena's SQL: versions of rows, a table as of an instant, changes between two.
+"""Queries of a change history in Athena's SQL: a row's versions, a table as of an instant, changes between instants.
 
-An instant is a time of the source: when a change was committed there. Among changes at the same instant, ``_order``
-decides. A change counts for an instant as if the source had been read right then, whatever has arrived late since.
+An instant is the time of a commit in the source. Among changes at the same instant, ``_order`` decides. A late-arriving
+change counts from the instant of its commit in the source, and not from its arrival.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ _COMMENTS = {
     "complete_until": "Before when all changes that could be read have arrived, in UTC",
 }
 _BEHIND_ALL = "~"
-"""Behind all orders, which are digits."""
+"""A text that sorts after every order, because orders are digits."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A query in Athena's SQL with parameters, which the workgroup keeps prepared under its name."""
+    """A prepared statement of Athena's workgroup."""
 
     name: str
+    """The statement's name in the workgroup."""
     description: str
+    """The meaning of the result and of the parameters."""
     sql: str
+    """The query in Athena's SQL, with ``?`` for each parameter."""
 
 
 def history_views(contract: Contract, database: str) -> list[View]:
-    """The views of a table's history in a Glue database; none if the contract keeps none."""
+    """Return the views of a table's history in a Glue database; none if the contract has no history."""
     history = change_history(contract)
     if history is None or contract.history is None:
         return []
@@ -60,12 +63,12 @@ def history_views(contract: Contract, database: str) -> list[View]:
 
 
 def span_name(contract: Contract) -> str:
-    """The name of the view that tells which instants a table's history knows."""
+    """Return the name of the view with the first and the last instant that a table's history covers."""
     return f"{contract.table}_history"
 
 
 def history_statements(contract: Contract, database: str) -> list[Statement]:
-    """The prepared statements of a table's history; none if the contract keeps none."""
+    """Return the prepared statements of a table's history; none if the contract has no history."""
     history = change_history(contract)
     if history is None:
         return []
@@ -84,7 +87,7 @@ def history_statements(contract: Contract, database: str) -> list[Statement]:
 
 
 def as_of_sql(contract: Contract, database: str, instant: str) -> str:
-    """The rows of a table at an instant, which is an expression of SQL or a parameter."""
+    """Return the query for a table's rows at an instant. ``instant`` is an expression in SQL, or ``?``."""
     columns = ",\n  ".join(quoted(column.name) for column in contract.columns)
     return f"""WITH {_asked(contract, database, instant)}
 SELECT
@@ -112,7 +115,10 @@ ORDER BY "_source_ts", "_order\""""
 
 
 def _asked(contract: Contract, database: str, instant: str) -> str:
-    """The query's part for the given instant. An instant before the history's begin fails: it cannot be cast."""
+    """Return the part of a query that checks the given instant.
+
+    For an instant before the history's beginning, the part fails: it casts the error's text to a timestamp.
+    """
     given = "coalesce(CAST(\"_given\" AS varchar), 'null')"
     begins = "coalesce(CAST(span.\"begins\" AS varchar), 'the end of a first snapshot')"
     refused = (
@@ -131,7 +137,7 @@ def _versions_sql(history: Contract, database: str) -> str:
     kept = ",\n  ".join(quoted(name) for name, _ in _kept(history))
     key = ", ".join(quoted(name) for name in history.key)
     table = _table(history, database)
-    # Each row lies between two floors, the last of which is behind all rows: an inner join is enough.
+    # A row ends at the next truncate marker ("floor"). The last floor is after all rows, so an inner join is enough.
     return f"""WITH floors AS (
   SELECT "_order" AS "_floor", "_source_ts" AS "_at" FROM {table} WHERE "_op" = 't'
   UNION ALL
@@ -174,7 +180,7 @@ def _span_sql(history: Contract, keep_days: int, database: str) -> str:
     table = _table(history, database)
     complete = 'SELECT min("at") AS "at" FROM newest'
     if history.source.database == DYNAMODB:
-        # Shards end, as partitions of a topic do not: one that has been silent for a day does not count.
+        # Unlike partitions of a topic, shards end. So a shard that has been silent for a day does not count.
         complete = """SELECT min("at") AS "at"
   FROM (SELECT "at", max("at") OVER () AS "latest" FROM newest) AS dated
   WHERE "at" >= "latest" - INTERVAL '1' DAY"""

@@ -1,4 +1,4 @@
-"""What a lake folder brings beside contracts and environments: SQL for its database, saved queries and charts."""
+"""The content of a lake folder beside contracts and environments: SQL for its database, saved queries and charts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ class LakeContent:
     files: Sequence[SqlFile] = ()
     """The SQL files of ``database/``, for a database that the deployment makes."""
     queries: Sequence[SavedQuery] = ()
+    """The saved queries of ``queries/``."""
     charts: Charts | None = None
+    """The charts of ``queries/``; None if there are none."""
 
     def shows(self, contract: Contract) -> bool:
-        """Whether a query of the charts reads rows of a contract's table."""
+        """Return whether a query of the charts reads rows of a contract's table."""
         shown = {data.query for data in self.charts.data} if self.charts is not None else set()
         return any(query.reads(contract) for query in self.queries if query.name in shown)
 

@@ -1,7 +1,7 @@
-"""Named queries: what an operator asks the lake first, ready in Athena's workgroup.
+"""Named queries of Athena's workgroup: the first questions of an operator.
 
-The quarantine is no table, so no query reads it: the alarm ``quarantine-<table>`` counts it, and its files lie below
-``_quarantine``.
+No query reads the quarantine, because it is not a table. The alarm ``quarantine-<table>`` counts its records, and its
+files are below ``_quarantine``.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from headwater.definitions.published_view import published_view_name, qualified
 
 @dataclass(frozen=True)
 class NamedQuery:
-    """A query in Athena's SQL, with the name and the description under which the workgroup shows it."""
+    """A query that Athena's workgroup shows by name."""
 
     name: str
+    """The name in the workgroup."""
     description: str
+    """The description in the workgroup."""
     sql: str
+    """The query in Athena's SQL."""
 
 
 def named_queries(contracts: Sequence[Contract], database: str) -> list[NamedQuery]:
-    """The queries for these tables of a Glue database; none if there is no contract."""
+    """Return the queries for the contracts' tables in a Glue database; none if there is no contract."""
     if not contracts:
         return []
     queries = [
@@ -64,7 +67,7 @@ def _published(contract: Contract, database: str) -> str:
 
 
 def _table(contract: Contract, database: str) -> str:
-    """The table below the view, with its tombstones."""
+    """Return the table below the published view, in SQL. It has tombstones, too."""
     return qualified(database, contract.table)
 
 

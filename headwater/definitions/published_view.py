@@ -1,4 +1,4 @@
-"""Published views: a lake table as its readers see it, without tombstones."""
+"""Published views, which show a lake table to readers without its tombstones."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headwater.contract.model import Contract
 from headwater.contract.types import Type
 from headwater.definitions.glue_table import column_comments, glue_column
 
-# A view has these beside the contract's columns: they say how fresh a row is, keep the fields that no contract names,
-# and name the columns whose values did not fit.
+# The writer's columns that a view shows: the time of a row's last change, the fields without a column, and the names of
+# the columns whose values did not fit.
 _KEPT = ("_source_ts", "_rest", "_unfit")
 
 
@@ -25,7 +25,9 @@ class View:
     """A view of a Glue database."""
 
     name: str
+    """The view's name."""
     description: str
+    """The view's description in the catalog."""
     sql: str
     """The view's SELECT, in Athena's SQL."""
     columns: list[tuple[str, Type]]
@@ -34,10 +36,10 @@ class View:
     """The meaning of columns, by name."""
 
     def table_input(self, database: str) -> dict[str, Any]:
-        """The ``TableInput`` of Glue's API, which CloudFormation takes as it is, for the view in that Glue database.
+        """Return the ``TableInput`` of Glue's API for the view in a Glue database. CloudFormation takes it unchanged.
 
-        Athena, as Trino, asks the original text alone: SQL and columns in its types, as JSON in a comment. Spark asks
-        the expanded text alone. So both have the view.
+        Athena and Trino read only the original text: a comment with JSON, which holds their SQL and column types. Spark
+        reads only the expanded text. So all three can query the view.
         """
         definition = {
             "originalSql": self.sql,
@@ -54,7 +56,7 @@ class View:
             "PartitionKeys": [],
             "StorageDescriptor": {
                 "Columns": [glue_column(*column, self.comments) for column in self.columns],
-                # An empty location would not do: Spark makes a path of it.
+                # There is no location, because Spark would take an empty one for a path.
                 "SerdeInfo": {},
             },
             "ViewOriginalText": f"/* Presto View: {encoded} */",
@@ -62,13 +64,13 @@ class View:
         }
 
     def in_spark(self) -> str:
-        """Its SELECT in Spark's SQL."""
+        """Return the view's SELECT in Spark's SQL."""
         query = sqlglot.parse_one(self.sql, read="athena")
         return query.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
 
 
 def published_view(contract: Contract, database: str) -> View:
-    """The published view of a lake table."""
+    """Return the published view of a lake table."""
     return View(
         published_view_name(contract),
         f"{contract.description} Deleted rows are left out.",
@@ -79,29 +81,29 @@ def published_view(contract: Contract, database: str) -> View:
 
 
 def published_view_name(contract: Contract) -> str:
-    """The view's name, in the same Glue database as its table."""
+    """Return the view's name. The view is in the same Glue database as its table."""
     return f"{contract.table}_current"
 
 
 def published_columns(contract: Contract) -> list[tuple[str, Type]]:
-    """Name and lake type of the view's columns, in order."""
+    """Return the name and the lake type of each column of the view, in order."""
     own = {column.name for column in contract.columns}
     return [(name, type_) for name, type_ in contract.lake_columns() if name in own or name in _KEPT]
 
 
 def published_view_sql(contract: Contract, database: str) -> str:
-    """The view's SELECT in Athena's SQL: one row per key, tombstones hidden.
+    """Return the view's SELECT in Athena's SQL, which gives one row per key and hides tombstones.
 
-    ``database`` is the Glue database (locally: the schema) that holds the table.
+    ``database`` is the Glue database with the table, or the schema in a local run.
     """
     columns = ",\n  ".join(quoted(name) for name, _ in published_columns(contract))
     table = qualified(database, contract.table)
-    # A row whose ``_deleted`` is null is shown: only a tombstone is hidden.
+    # Only tombstones are hidden, so a row whose ``_deleted`` is null is shown.
     return f'SELECT\n  {columns}\nFROM {table}\nWHERE "_deleted" IS DISTINCT FROM true'
 
 
 def athena_type(type_: Type) -> str:
-    """A lake type as Athena's engine (Trino) spells it."""
+    """Return a lake type as Athena's engine (Trino) spells it."""
     if type_.kind == "array" and type_.element is not None:
         return f"array({athena_type(type_.element)})"
     if type_.kind == "struct":
@@ -111,10 +113,10 @@ def athena_type(type_: Type) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name in SQL."""
+    """Return a name in double quotes, for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def qualified(database: str, name: str) -> str:
-    """A table or view of a Glue database, in SQL."""
+    """Return the full name of a table or view in a Glue database, for SQL."""
     return f"{quoted(database)}.{quoted(name)}"

@@ -1,7 +1,7 @@
-"""The saved queries of a lake folder: a file of ``queries/`` each, in Athena's SQL.
+"""The saved queries of a lake folder in Athena's SQL, one file in ``queries/`` for each.
 
-The file's name is the query's, the comment at its beginning describes it, and ``${view.TABLE}``, ``${table.TABLE}`` and
-``${database}`` stand for names that differ between environments.
+The file's name is the query's name, and the comment at its beginning is the description. The placeholders
+``${view.TABLE}``, ``${table.TABLE}`` and ``${database}`` stand for names that differ between environments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 _PLACEHOLDER = re.compile(r"\$\{([^}\n]*)\}?")
 _VIEW = "view."
 _TABLE = "table."
-# Athena's limits of a saved query: letters and bytes.
+# Athena's limits for a saved query: letters of the description, and bytes of the SQL.
 _MOST_DESCRIPTION = 1024
 _MOST_BYTES = 262_144
 
@@ -32,27 +32,28 @@ class SavedQuery:
     """A query of a lake folder."""
 
     name: str
-    """The name in Athena, where the environment's name comes before it."""
+    """The query's name. In Athena, the environment's name comes before it."""
     description: str
+    """The comment at the beginning of the file."""
     text: str
-    """Athena's SQL, with placeholders."""
+    """The query in Athena's SQL, with placeholders."""
 
     def reads(self, contract: Contract) -> bool:
-        """Whether the query reads rows of a contract's table."""
+        """Return whether the query reads rows of a contract's table."""
         used = {found.group(1) for found in _PLACEHOLDER.finditer(self.text)}
         return bool(used & _names([contract], "").keys() - _names([], "").keys())
 
     def named(self, contracts: Sequence[Contract], database: str) -> NamedQuery:
-        """The query of the tables of a Glue database."""
+        """Return the query with the names of tables and views in a Glue database."""
         return NamedQuery(self.name, self.description, self.sql(_names(contracts, database)))
 
     def sql(self, names: Mapping[str, str]) -> str:
-        """The query with names in place of the placeholders, such as ``view.orders``."""
+        """Return the SQL with names in place of placeholders. ``names`` has keys such as ``view.orders``."""
         return _PLACEHOLDER.sub(lambda found: names[found.group(1)], self.text)
 
 
 def _names(contracts: Sequence[Contract], database: str) -> dict[str, str]:
-    """What the placeholders stand for in a Glue database."""
+    """Return the SQL name that each placeholder stands for in a Glue database."""
     names = {"database": quoted(database)}
     for contract in contracts:
         names[f"{_VIEW}{contract.table}"] = qualified(database, published_view_name(contract))
@@ -64,22 +65,22 @@ def _names(contracts: Sequence[Contract], database: str) -> dict[str, str]:
 
 
 def read_saved_queries(folder: Path, contracts: Sequence[Contract]) -> list[SavedQuery]:
-    """The saved queries of a folder, by their names; none if there is no such folder. Raises UserError."""
+    """Return the saved queries of a folder, sorted by name; none without the folder. Raises UserError."""
     own = {query.name for query in named_queries(contracts, "")}
     queries = [_read(path, contracts, own) for path in sorted(folder.glob("*.sql"))]
     taken = {_id(name): name for name in own}
     for query in queries:
         if other := taken.get(_id(query.name)):
             raise UserError(
-                f"{folder / query.name}.sql: found the name of the query {other} but for hyphens, expected another "
-                "name. CloudFormation's ids have no hyphens"
+                f"{folder / query.name}.sql: found a name that differs only in hyphens from the query {other}, "
+                "expected another name, because CloudFormation's ids have no hyphens"
             )
         taken[_id(query.name)] = query.name
     return queries
 
 
 def _id(name: str) -> str:
-    """What CDK leaves of a query's name in the id of its resource."""
+    """Return a query's name as CDK puts it into the id of a resource."""
     return name.replace("-", "")
 
 
@@ -90,15 +91,16 @@ def _read(path: Path, contracts: Sequence[Contract], own: set[str]) -> SavedQuer
             "query's name in Athena"
         )
     if path.stem in own:
-        raise UserError(f"{path}: found the name of a query of Headwater's own, expected another one")
+        raise UserError(f"{path}: found the name of a query that Headwater adds itself, expected another name")
     try:
         script = path.read_text(encoding="utf-8-sig")
         statements = split(script)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}, line {line}: found bytes that are no UTF-8, expected a text in UTF-8") from None
+        raise UserError(f"{path}, line {line}: found bytes that are not UTF-8, expected a text in UTF-8") from None
     except ScriptError as error:
         raise UserError(f"{path}, line {error.line}: found {error.found}, expected a query in Athena's SQL") from None
+    # The file must have one statement, with known placeholders, that Athena takes.
     if len(statements) != 1:
         line = statements[1].line if statements else 1
         raise UserError(f"{path}, line {line}: found {len(statements)} statements, expected one query")
@@ -111,7 +113,7 @@ def _read(path: Path, contracts: Sequence[Contract], own: set[str]) -> SavedQuer
 
 
 def _description(path: Path, script: str) -> str:
-    """The comment that the file begins with, as one line."""
+    """Return the comment at the beginning of the file, as one line. Raises UserError if it is missing or too long."""
     lines: list[str] = []
     for line in script.splitlines():
         if not line.startswith("--"):
@@ -128,12 +130,12 @@ def _description(path: Path, script: str) -> str:
 
 
 def _refuse_unknown(path: Path, first_line: int, text: str, names: Mapping[str, str]) -> None:
-    """Raise UserError for a placeholder that stands for nothing."""
+    """Raise UserError for an unknown placeholder."""
     for found in _PLACEHOLDER.finditer(text):
         if found.group(1) not in names or not found.group().endswith("}"):
             line = first_line + text.count("\n", 0, found.start())
             known = ", ".join(f"${{{name}}}" for name in names)
             raise UserError(
-                f"{path}, line {line}: found {found.group()}, expected one of {known}. If its table has no "
-                "contract any more, then delete the query, too"
+                f"{path}, line {line}: found {found.group()}, expected one of {known}. If the table's contract was "
+                "removed, delete the query, too"
             )

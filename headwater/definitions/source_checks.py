@@ -167,8 +167,10 @@ def _expected_columns(contract: Contract) -> tuple[list[str], list[str]]:
 
 
 def _spelled(source: SourceType) -> str:
-    """A type as ``format_type`` prints it, with the arguments that a contract can name. Six digits of a timestamp are
-    PostgreSQL's default."""
+    """Return a type as ``format_type`` prints it, with the arguments that a contract can name.
+
+    Six digits of a timestamp are PostgreSQL's default.
+    """
     arguments = [str(number) for number in (source.precision, source.scale) if number is not None]
     if source.base.startswith("timestamp") and source.precision == 6:
         arguments = []
@@ -252,30 +254,13 @@ _QUERY = """WITH RECURSIVE
         END AS actual
         FROM typed JOIN pg_type ON pg_type.oid = type AND typtype <> 'd'
     ),
-    -- Columns that no contract hides, and the type below each domain.
-    sent (contract, name, attname, declared, modifier, type) AS (
-        SELECT contract, name, attname, atttypid, atttypmod, atttypid
-        FROM attribute WHERE attname <> ALL (exclude || masked) AND unnamed = 'keep' AND attgenerated = ''
+    -- Columns that the source connector reads, and the type below each domain.
+    read (contract, name, attname, declared, type) AS (
+        SELECT contract, name, attname, atttypid, atttypid FROM attribute
+        WHERE attname <> ALL (exclude) AND (unnamed = 'keep' OR attname = ANY (columns))
         UNION ALL
-        SELECT contract, name, attname, declared, modifier, typbasetype
-        FROM sent JOIN pg_type ON pg_type.oid = type AND typtype = 'd'
-    ),
-    -- Those whose types Debezium leaves out of its events.
-    unsent AS (
-        SELECT contract, name, attname, declared, modifier
-        FROM sent JOIN pg_type AS known ON known.oid = type AND known.typtype <> 'd'
-        LEFT JOIN pg_type AS element
-            ON known.typlen = -1 AND known.typcategory = 'A' AND element.oid = known.typelem
-        CROSS JOIN LATERAL (
-            SELECT coalesce(element.typtype, known.typtype), coalesce(element.typname, known.typname),
-                coalesce(element.typnamespace, known.typnamespace) = 'pg_catalog'::regnamespace
-        ) AS single (kind, type_name, is_builtin)
-        WHERE kind IN ('c', 'd', 'm') OR (kind = 'r' AND NOT is_builtin) OR (kind = 'b' AND is_builtin AND (
-            type_name LIKE 'reg%' OR type_name IN ('aclitem', 'box', 'cid', 'circle', 'jsonpath', 'line', 'lseg',
-                'path', 'pg_lsn', 'pg_snapshot', 'polygon', 'refcursor', 'tid', 'tsquery', 'txid_snapshot', 'xid',
-                'xid8')
-            OR (element.oid IS NOT NULL AND type_name IN ('interval', 'money', 'name', 'point', 'varbit', 'xml'))
-        ))
+        SELECT contract, name, attname, declared, typbasetype
+        FROM read JOIN pg_type ON pg_type.oid = type AND typtype = 'd'
     ),
     checked (contract, place, level, found, expected, action) AS (
         SELECT '', 'server', 'unfit', 'wal_level = ' || current_setting('wal_level'), 'logical',
@@ -312,6 +297,12 @@ _QUERY = """WITH RECURSIVE
                 'group): less than the disk has free, which PostgreSQL does not say, and as much as is written while '
                 'capture may stand still'
         WHERE current_setting('max_slot_wal_keep_size') = '-1'
+
+        UNION ALL
+        SELECT '', current_database(), 'warning', 'the encoding SQL_ASCII', 'UTF8, or another that PostgreSQL converts',
+            'load a dump of the database into one with ENCODING ''UTF8'', unless all its texts are UTF-8: the source '
+                'connector stops at a row with other bytes'
+        WHERE current_setting('server_encoding') = 'SQL_ASCII'
 
         UNION ALL
         SELECT '', 'server', 'unfit',
@@ -438,11 +429,13 @@ _QUERY = """WITH RECURSIVE
 
         UNION ALL
         SELECT contract, name, 'unfit', 'row level security',
-            'none that holds for ' || rolname || ': it would hide rows from the snapshot',
-            'ALTER ROLE ' || rolname || ' BYPASSRLS, or disable it for the table'
-        FROM source CROSS JOIN role
-        WHERE relrowsecurity AND NOT rolsuper AND NOT rolbypassrls
-        AND (relforcerowsecurity OR NOT pg_has_role(role.oid, relowner, 'USAGE'))
+            'none that holds for ' || {role} || ': it would hide rows from the snapshot',
+            CASE WHEN rolname IS NULL THEN 'CREATE ROLE ' || {role} || ' LOGIN BYPASSRLS as a superuser (headwater db '
+                'capture gives it the other rights)' ELSE 'ALTER ROLE ' || rolname || ' BYPASSRLS as a superuser' END
+                || ', or disable it for the table'
+        FROM source LEFT JOIN role ON true
+        WHERE relrowsecurity AND (rolname IS NULL OR NOT rolsuper AND NOT rolbypassrls
+            AND (relforcerowsecurity OR NOT pg_has_role(role.oid, relowner, 'USAGE')))
 
         UNION ALL
         SELECT contract, name || '.' || column_name, 'unfit', 'the type ' || actual,
@@ -526,8 +519,8 @@ _QUERY = """WITH RECURSIVE
         SELECT contract, relation::regclass::text, 'unprepared',
             'REPLICA IDENTITY ' || CASE relreplident
                 WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' ELSE 'NOTHING' END,
-            identity || ', also of each partition',
-            'run headwater db create or capture, or deploy as its owner, or ALTER TABLE … REPLICA IDENTITY ' || identity
+            identity || ', also of each partition (as its owner, ALTER TABLE … REPLICA IDENTITY ' || identity || ')',
+            'run headwater db create or capture, or deploy'
         FROM tree CROSS JOIN server
         JOIN pg_class ON pg_class.oid = relation AND relkind IN ('r', 'p')
             AND relreplident NOT IN ('i', lower(left(identity, 1)))
@@ -593,12 +586,12 @@ _QUERY = """WITH RECURSIVE
 
         UNION ALL
         SELECT '', {role}, 'unprepared', 'no such role', 'the role of the source connector',
-            'run headwater db create or capture'
+            'run headwater db create or capture, or deploy'
         WHERE NOT EXISTS (SELECT FROM role)
 
         UNION ALL
         SELECT '', rolname, 'unprepared', 'a role that may not replicate', 'REPLICATION, or on RDS rds_replication',
-            'run headwater db create or capture, or grant it'
+            'run headwater db create or capture, or deploy'
         FROM role
         WHERE NOT rolreplication AND NOT rolsuper AND NOT EXISTS (
             SELECT FROM pg_roles AS rds
@@ -608,7 +601,7 @@ _QUERY = """WITH RECURSIVE
         UNION ALL
         SELECT contract, name, 'unprepared',
             'no ' || string_agg(privilege, ' and no ' ORDER BY privilege) || ' for ' || rolname, 'these rights',
-            'run headwater db create or capture, or deploy, or grant them'
+            'run headwater db create or capture, or deploy'
         FROM captured CROSS JOIN role
         CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) AS needed (privilege)
         WHERE (privilege = 'SELECT' OR (name = {heartbeat} AND privilege = 'UPDATE')
@@ -618,7 +611,7 @@ _QUERY = """WITH RECURSIVE
 
         UNION ALL
         SELECT '', nspname, 'unprepared', 'no USAGE for ' || rolname, 'this right on the schema',
-            'run headwater db create or capture, or deploy, or grant it'
+            'run headwater db create or capture, or deploy'
         FROM role CROSS JOIN pg_namespace
         WHERE EXISTS (SELECT FROM captured JOIN pg_class ON pg_class.oid = id WHERE relnamespace = pg_namespace.oid)
         AND NOT has_schema_privilege(role.oid, pg_namespace.oid, 'USAGE')
@@ -626,17 +619,17 @@ _QUERY = """WITH RECURSIVE
         UNION ALL
         SELECT contract, name, 'unfit', 'columns that Debezium takes for one: ' || string_agg(
             quote_ident(attname), ', ' ORDER BY attnum),
-            'names that differ in more than capitals and the quotes around them',
-            'rename all of them but one: the source connector stops at such a table'
+            'names that differ in more than capitals and the quotes around them: an event has the value of one alone',
+            'rename all of them but one (ALTER TABLE … RENAME COLUMN … TO …)'
         FROM attribute
         GROUP BY contract, name, lower(regexp_replace(attname, '^(["''`])(.*)\\1$', '\\2'))
         HAVING count(*) > 1
 
         UNION ALL
-        SELECT contract, name || '.' || attname, 'warning', 'a column of type ' || format_type(declared, modifier),
-            'a type that Debezium sends',
-            'its values are in no event and not in _rest: keep them in a column of another type too, or exclude it'
-        FROM unsent
+        SELECT contract, name || '.' || attname, 'unfit', 'a column of type ' || format_type(declared, NULL),
+            'a type whose values a snapshot can read',
+            'exclude the column: instead of its value, the driver reads the rows of a cursor of that name'
+        FROM read WHERE type = 'refcursor'::regtype
 
         UNION ALL
         SELECT contract, name || '.' || attname, 'note',
@@ -647,7 +640,6 @@ _QUERY = """WITH RECURSIVE
                 ELSE 'nothing: PostgreSQL leaves it out of its changes' END
         FROM attribute
         WHERE attname <> ALL (columns || exclude || masked) AND unnamed = 'keep'
-        AND (contract, attname) NOT IN (SELECT contract, attname FROM unsent)
 
         UNION ALL
         SELECT '', pg_class.oid::regclass::text, 'note', 'a table without a contract', 'a contract',

@@ -1,6 +1,6 @@
-"""The PostgreSQL database that is captured: its roles, and the statements that prepare it.
+"""The captured PostgreSQL database: its roles, and the statements that prepare it.
 
-The SQL is in ``sql/``. Each statement runs on its own, as the RDS Data API requires, and can be run again.
+The SQL is in ``sql/``. Each statement runs alone, as the RDS Data API requires, and can run again.
 """
 
 from __future__ import annotations
@@ -18,41 +18,43 @@ CDC_ROLE = "headwater_cdc"
 APP_ROLE = "headwater_app"
 """The role of the application, in a database that the deployment makes."""
 READER_ROLE = "headwater_reader"
-"""The role that reads every table of such a database, to compare them with the lake."""
+"""The role that reads every table for comparisons with the lake, in a database that the deployment makes."""
 OWNER_ROLE = "headwater_owner"
 """The owner of a database that the deployment makes."""
 SECRETS = {OWNER_ROLE: "owner", CDC_ROLE: "cdc", APP_ROLE: "app", READER_ROLE: "reader"}
-"""The last part, after headwater/ENV/, of the name of the secret with a role's password."""
+"""By role, the end of the name of the secret with its password, after ``headwater/ENV/``."""
 ROLES = (CDC_ROLE, APP_ROLE, READER_ROLE)
-"""The roles of such a database."""
+"""The roles, besides the owner, of a database that the deployment makes."""
 
 _SQL = Path(__file__).parent / "sql"
 _CAPTURE = ("1_capture.sql", "2_capture_role.sql", "3_capture_identities.sql")
 _CREATED = ("4_created_refusals.sql", "5_created_files.sql", "6_created_roles.sql")
 
-# Changes of a partition are published as changes of the table that a contract names.
+# A partition's changes are published as changes of its root table, which a contract names.
 _OPTIONS = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
 
 
 def published_tables(contracts: Iterable[Contract]) -> list[str]:
-    """The tables of the publication: the source tables of the PostgreSQL contracts, the heartbeat and the signals."""
+    """Return the publication's tables: the PostgreSQL contracts' source tables, the heartbeat and the signals."""
     source_tables = {contract.source.table for contract in of_database(contracts, POSTGRESQL)}
     return [*sorted(source_tables), HEARTBEAT_TABLE, SIGNAL_TABLE]
 
 
 def capture_statements() -> list[str]:
-    """The statements that capture needs in any database: the schema ``capture``, the connector's role, and what keeps
-    replica identities."""
+    """Return the statements that capture needs in any database.
+
+    They make the schema ``capture``, the connector's role, and the event trigger that keeps replica identities.
+    """
     return _of_scripts(_CAPTURE)
 
 
 def created_statements() -> list[str]:
-    """The statements that create what a database needs if the deployment makes it. Each can run again.
+    """Return the statements that prepare a database that the deployment makes. Each can run again.
 
-    They are ``capture_statements``, and statements for the event triggers that refuse the loss of captured tables. They
-    also create the record of the files of ``database/``, and the roles of the application and the reader.
+    They are ``capture_statements``, and the event triggers that refuse the loss of captured tables. They also create
+    the record of the files of ``database/``, and the roles of the application and the reader.
 
-    None holds a password: ``ALTER ROLE`` sets the roles' passwords afterwards.
+    No statement holds a password. ``ALTER ROLE`` sets the roles' passwords afterwards.
     """
     return _of_scripts([*_CAPTURE, *_CREATED])
 
@@ -62,10 +64,10 @@ def _of_scripts(names: Iterable[str]) -> list[str]:
 
 
 def publication_statements(contracts: Iterable[Contract]) -> list[str]:
-    """The statements that publish the contracts' tables and let the connector's role read them.
+    """Return the statements that publish the contracts' tables and let the connector's role read them.
 
-    Each has to run in a transaction of its own. A query among them returns statements that are still to run, as rows of
-    a table's name and its statement. The caller runs these, and repeats the query until it returns none.
+    Each statement has to run in a transaction of its own. A query among them returns further statements, as rows of a
+    table's name and a statement. The caller runs these, and repeats the query until it returns no row.
     """
     contracts = list(contracts)
     tables = published_tables(contracts)
@@ -77,7 +79,7 @@ def publication_statements(contracts: Iterable[Contract]) -> list[str]:
     return [
         *refusals(contracts, CDC_ROLE, [UNFIT]),
         f"GRANT USAGE ON SCHEMA {schemas} TO {CDC_ROLE}",
-        # Without a table it locks none.
+        # The publication is made without tables, so that this statement locks none.
         f"""DO $$
 DECLARE
     other regnamespace;
@@ -97,14 +99,16 @@ END
 $$""",
         *hidden_column_statements(contracts),
         f"SELECT place, statement FROM capture.changes({published}, {wanted})",
-        # Everything is set by now: what is still wrong, nobody here could mend.
+        # All is set up now. So check again for faults that these statements cannot mend.
         *refusals(contracts, CDC_ROLE),
     ]
 
 
 def hidden_column_statements(contracts: Iterable[Contract]) -> list[str]:
-    """The statements that record the numbers of the columns that contracts exclude or mask. A number goes when no
-    contract has any of its names."""
+    """Return the statements that record the numbers of the columns that contracts exclude or mask.
+
+    The record of a column is deleted when no contract has any of the column's recorded names.
+    """
     pairs = [
         (contract.source.table, path[0])
         for contract in of_database(contracts, POSTGRESQL)

@@ -1,4 +1,4 @@
-"""Scripts of PostgreSQL's SQL, split into their statements as psql does it."""
+"""Splits scripts of PostgreSQL's SQL into statements, as psql does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-# What can begin at a place outside of texts and comments, the longest first.
+# The tokens outside of texts and comments. The regular expression tries them in this order.
 _TOKEN = re.compile(
     r"""
     (?P<space>\s+|--[^\n]*)
@@ -23,16 +23,18 @@ _TOKEN = re.compile(
 _COMMENT = re.compile(r"/\*|\*/")
 _ROUTINES = ("FUNCTION", "PROCEDURE")
 _FIRST_WORDS = 4
-"""How many words of a statement say whether it creates a function: CREATE OR REPLACE FUNCTION."""
+"""The number of words, as in CREATE OR REPLACE FUNCTION, that say whether a statement creates a routine."""
 
 
 class ScriptError(ValueError):
-    """A script that cannot be split: ``line`` is where, ``found`` says why."""
+    """The script cannot be split into statements."""
 
     def __init__(self, line: int, found: str) -> None:
         super().__init__(f"line {line}: found {found}")
         self.line = line
+        """The line of the problem, from 1 on."""
         self.found = found
+        """The problem, in words that follow "found"."""
 
 
 @dataclass(frozen=True)
@@ -40,27 +42,37 @@ class Statement:
     """A statement without its semicolon and the comments around it."""
 
     line: int
-    """The line of the script in which it begins, from 1 on."""
+    """The line of the script in which the statement begins, from 1 on."""
     text: str
+    """The statement."""
     words: tuple[str, ...]
-    """Its words outside of texts and comments, in capitals."""
+    """The statement's words outside of texts and comments, in capitals."""
 
 
 @dataclass(frozen=True)
 class _Token:
+    """A token of the script."""
+
     kind: str
+    """The name of the token's group in ``_TOKEN``."""
     start: int
+    """The index of the first character."""
     end: int
+    """The index after the last character."""
 
 
 def split(script: str) -> list[Statement]:
-    """Split a script into its statements. Raises ScriptError for a command of psql, a COPY of its input, and a
-    text or a comment that does not end."""
+    """Split a script into its statements.
+
+    Raises ScriptError for a psql meta-command, for a COPY whose rows come from psql, and for a text or comment without
+    an end.
+    """
     found: list[Statement] = []
     words: list[str] = []
     first: _Token | None = None
     last = parentheses = blocks = 0
     line, counted = 1, 0
+    # A statement ends at a semicolon outside of parentheses and routine bodies, or at the end of the script.
     for token in chain(_tokens(script), [_Token("other", len(script), len(script))]):
         text = script[token.start : token.end]
         if token.kind == "space":
@@ -76,12 +88,12 @@ def split(script: str) -> list[Statement]:
             continue
         if text == "\\":
             command = script[token.start :].split("\n", 1)[0].strip()
-            raise ScriptError(_line(script, token.start), f"{command}, a command of psql")
+            raise ScriptError(_line(script, token.start), f"{command}, a psql meta-command")
         if text in "()":
             parentheses = max(0, parentheses + (1 if text == "(" else -1))
         if token.kind == "word":
             words.append(text.upper())
-            # The body of a function in SQL's own form, BEGIN ATOMIC … END, has semicolons.
+            # A routine's body of the form BEGIN ATOMIC … END has semicolons inside.
             if not parentheses and _creates_routine(words):
                 blocks = _depth(blocks, words[-1])
         first, last = first or token, token.end
@@ -104,6 +116,7 @@ def _tokens(script: str) -> Iterator[_Token]:
         match = _TOKEN.match(script, at)
         if match is None or match.lastgroup is None:
             raise AssertionError("the last alternative takes every character")
+        # Comments nest, and a dollar-quoted text ends at its tag: for both, search the end by hand.
         kind, start, at = match.lastgroup, at, match.end()
         if kind == "comment":
             kind, at = "space", _end_of_comment(script, start)

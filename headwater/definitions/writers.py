@@ -1,4 +1,4 @@
-"""The arguments of the writers' entry scripts, the same for the stacks and for the parts on this machine."""
+"""The arguments of the writers' entry scripts, which the stacks and the local run share."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class LakePlace:
-    """The place of a lake."""
+    """The addresses of a lake."""
 
     uri: str
-    """The ``s3://`` address of its tables."""
+    """The ``s3://`` address of the lake's tables."""
     database: str
-    """Its Glue database."""
+    """The lake's Glue database."""
     forget_secret: str
-    """Name or ARN of the secret with the key of forgotten keys' hashes."""
+    """The name or ARN of the secret with the key for hashes of forgotten keys."""
 
 
 class LakeSettings(Protocol):
-    """The settings under ``lake`` of an environment's file that both writers have."""
+    """The settings under ``lake`` in an environment's file that both writers use."""
 
     @property
     def max_quarantined_share(self) -> float:
-        """The largest share of undecodable records in a batch, 0 to 1."""
+        """The largest allowed share of undecodable records in a batch, 0 to 1."""
 
     @property
     def max_unfit_share(self) -> float:
-        """The largest share of rows with unfit values in a batch, 0 to 1."""
+        """The largest allowed share of rows with unfit values in a batch, 0 to 1."""
 
     @property
     def file_version_hours(self) -> float:
@@ -40,7 +40,7 @@ class LakeSettings(Protocol):
 
 
 class LandedLakeSettings(LakeSettings, Protocol):
-    """The settings under ``lake`` of an environment's file that the EMR step has."""
+    """The settings under ``lake`` in an environment's file that the EMR step uses."""
 
     @property
     def landing_days(self) -> float:
@@ -58,13 +58,12 @@ def step_arguments(
 ) -> list[str]:
     """Return the arguments of the EMR step's script.
 
-    Args:
-        contracts: ``s3://`` addresses of the contracts' JSON.
-        place: The lake.
-        lake: ``lake`` of the environment's file.
-        landing: ``s3://bucket/prefix`` of the landing objects.
-        idle_seconds_max: ``emr.idle_seconds_max``.
-        awaits_backfill: Whether an empty table begins with the rows that ``headwater backfill`` loads.
+    - ``contracts``: the ``s3://`` addresses of the contracts' JSON.
+    - ``place``: the addresses of the lake.
+    - ``lake``: ``lake`` of the environment's file.
+    - ``landing``: the ``s3://bucket/prefix`` of the landing objects.
+    - ``idle_seconds_max``: ``emr.idle_seconds_max``.
+    - ``awaits_backfill``: an empty table waits for the rows that ``headwater backfill`` loads.
     """
     arguments = {
         "--landing": landing,
@@ -88,17 +87,16 @@ def job_arguments(
     epoch: int,
     mask_secret: str | None,
 ) -> dict[str, str]:
-    """Return the arguments of the Glue job's script. Glue passes each argument once, so that lists are joined.
+    """Return the arguments of the Glue job's script. Lists are joined, because Glue passes each argument once.
 
-    Args:
-        contracts: ``s3://`` addresses of the contracts' JSON.
-        place: The lake.
-        lake: ``lake`` of the environment's file.
-        streams: ARN of the Kinesis stream of each lake table.
-        source_tables: Name of the DynamoDB table of each lake table.
-        window_seconds: ``glue.window_seconds``.
-        epoch: ``glue.epoch``.
-        mask_secret: Name or ARN of the secret with the key of masks, or None if no contract needs it.
+    - ``contracts``: the ``s3://`` addresses of the contracts' JSON.
+    - ``place``: the addresses of the lake.
+    - ``lake``: ``lake`` of the environment's file.
+    - ``streams``: the ARN of each lake table's Kinesis stream.
+    - ``source_tables``: the name of each lake table's DynamoDB table.
+    - ``window_seconds``: ``glue.window_seconds``.
+    - ``epoch``: ``glue.epoch``.
+    - ``mask_secret``: the name or ARN of the secret with the key of masks; None if no contract needs one.
     """
     return {
         "--contract": ",".join(contracts),
@@ -124,5 +122,5 @@ def _shared(place: LakePlace, lake: LakeSettings) -> dict[str, str]:
 
 
 def _by_table(values: Mapping[str, str]) -> str:
-    """Return an argument of the Glue job that differs by lake table."""
+    """Return an argument of the Glue job that has a value for each lake table."""
     return ",".join(f"{table}={value}" for table, value in values.items())

@@ -1,4 +1,4 @@
-"""What AWS offers: releases, versions, instance and worker types that an environment may name."""
+"""The releases, versions, instance types and worker types of AWS that an environment may name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.environment.model import Aurora, Environment, Rule
 from headwater.yaml_files import either, read_yaml
 
 FILE = Path(__file__).with_name("allow_lists.yaml")
-_OF_EMR = "which EMR offers and which encrypt what goes between instances"
+_OF_EMR = "which EMR offers and which encrypt the traffic between instances"
 _OF_AURORA = "database.engine_version"
 _LISTS = {
     _OF_AURORA: "aurora_postgresql",
@@ -25,28 +25,29 @@ _LISTS = {
     "glue.version": "glue_versions",
     "glue.worker_type": "glue_worker_types",
 }
-"""The list of each field that takes only what AWS offers, whatever the other fields are."""
+"""The list of allowed values for each field, if the list does not depend on other fields."""
 RUNTIMES = {"emr.release": "emr_runtimes", "glue.version": "glue_runtimes"}
-"""By field, the table that says what each of its versions brings for our code."""
+"""By field, the table with the software that each version brings."""
 
 
 def rules(environment: Environment) -> Iterator[Rule]:
-    """A rule for each field for which there is a list of AWS's offer.
+    """Yield a rule for each field that has a list of AWS's offers.
 
     An unknown value gives a warning. A value that is known not to work is refused.
     """
     regions, region = _lists()["regions"]["values"], environment.region
     known = f"{either(regions)}, for which {FILE.name} has the lists"
     yield Rule("region", region in regions, known, only_warns=True)
+    # Zones must be two or three different ones of the region. Unknown zones of a known region give a warning.
     zones, offered = environment.availability_zones, regions.get(region)
     different = 2 <= len(set(zones)) == len(zones) <= 3 and all(zone.startswith(region) for zone in zones)
     yield Rule(
         "availability_zones",
         different,
-        f"two or three different ones of {', '.join(offered) if offered else region}",
+        f"two or three different zones of {', '.join(offered) if offered else region}",
     )
     if offered:
-        expected = f"two or three different ones of {', '.join(offered)}"
+        expected = f"two or three different zones of {', '.join(offered)}"
         yield Rule("availability_zones", set(zones) <= set(offered), expected, only_warns=True)
     for field, name in _LISTS.items():
         if getattr(environment, field.partition(".")[0]) is not None and (
@@ -58,7 +59,7 @@ def rules(environment: Environment) -> Iterator[Rule]:
 
 
 def _host_rules(environment: Environment) -> Iterator[Rule]:
-    """Rules for the types of the NAT instance and of EMR's nodes."""
+    """Yield rules for the types of the NAT instance and of EMR's nodes."""
     if environment.postgresql.network.nat_instance_type is not None:
         yield _listed(environment, "network.nat_instance_type", "nat_instance_types")
     for field in ("emr.primary_type", "emr.core_type"):
@@ -67,24 +68,25 @@ def _host_rules(environment: Environment) -> Iterator[Rule]:
     yield Rule(
         "emr.core_type",
         platform(environment.postgresql.emr.core_type) == platform(primary),
-        f"a type of the processors of emr.primary_type ({primary}: {platform(primary)}): all nodes get one archive",
+        f"a type with the same processors as emr.primary_type ({primary}: {platform(primary)}), because all nodes get "
+        "one archive",
     )
 
 
 def emr_instance_types() -> list[str]:
-    """The instance types that the releases of EMR offer, in the file's order."""
+    """Return the instance types that EMR offers, in the file's order."""
     families = _lists()["emr_releases"]["instance_types"]
     return [f"{family}.{size}" for family, sizes in families.items() for size in sizes]
 
 
 def platform(instance_type: str) -> str:
-    """The platform of an instance type's processors, ``aarch64`` or ``x86_64``, as wheels call it."""
-    # https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html: g after the generation is Graviton.
+    """Return the platform of an instance type's processors as wheels name it: ``aarch64`` or ``x86_64``."""
+    # A g after the generation is Graviton: https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html
     return "aarch64" if re.match(r"[a-z]+\d+g", instance_type) else "x86_64"
 
 
 def memory_mib(instance_type: str) -> int:
-    """The memory of an instance type of EMR in MiB, or a little less.
+    """Return the memory of an EMR instance type in MiB, or a little less.
 
     Families have 2 (c), 4 (m) or 8 (r) GiB per vCPU, and an xlarge has four vCPUs.
     """
@@ -94,7 +96,10 @@ def memory_mib(instance_type: str) -> int:
 
 
 def shortfall(runtimes: str, version: str) -> str | None:
-    """What a version in a table of runtimes lacks that our code needs, in a sentence; None if it lacks nothing."""
+    """Return a sentence about software that our code needs and a version lacks; None if the version lacks nothing.
+
+    ``runtimes`` is the name of a table in the lists, as in ``RUNTIMES``.
+    """
     for part, brought in _lists()[runtimes]["values"][version].items():
         need = _lists()["needs"]["values"][part]
         if "at_least" in need:
@@ -104,7 +109,7 @@ def shortfall(runtimes: str, version: str) -> str | None:
         else:
             met, wanted = brought == need["exactly"], need["exactly"]
         if not met:
-            return f"{version} has {part} {brought}, and {wanted} is needed: {need['why']}"
+            return f"{version} has {part} {brought}, but our code needs {wanted}: {need['why']}"
     return None
 
 
@@ -114,7 +119,7 @@ def _instance_rule(environment: Environment, field: str) -> Rule:
     same_family = [candidate for candidate in offered if _family(candidate) == _family(type_)]
     families = sorted({_family(candidate) for candidate in offered})
     expected = either(same_family) if same_family else f"a type of the families {either(families)}"
-    # The families of these letters have a known memory per vCPU, which the writer's settings are made of.
+    # The writer's settings need the memory per vCPU, which is known for families of these letters.
     sized = re.fullmatch(r"[cmr]\d+[a-z-]*\.\d*xlarge", type_) is not None
     may_be_new = sized and _family(type_) not in _lists()["emr_releases"]["unencrypted"]
     return Rule(
@@ -137,7 +142,7 @@ def _listed(environment: Environment, field: str, name: str) -> Rule:
 
 
 def _why_refused(field: str, name: str, value: str) -> str | None:
-    """Why a value is known not to work; None if nothing speaks against it."""
+    """Return why a value does not work; None if no reason is known."""
     runtimes = RUNTIMES.get(field)
     if runtimes is not None and value in _lists()[runtimes]["values"]:
         return shortfall(runtimes, value)

@@ -1,7 +1,7 @@
 """The defaults of an environment's fields, each with its reason.
 
-A default stands beside its field in ``environment.model``. A section that the file leaves out has the defaults of its
-fields, unless the section's own default is null.
+A default is declared beside its field in ``environment.model``. If a file lacks a section, the section gets the
+defaults of its fields, unless the section's own default is null.
 """
 
 from __future__ import annotations
@@ -25,51 +25,56 @@ class Default:
     """The default of a field."""
 
     value: Callable[[Document], Any]
-    """Returns the value for a document in which all fields before this one have a value."""
+    """Returns the value for a document in which all earlier fields have their values."""
     words: str
-    """The value in words, for pages."""
+    """The value in words, for documentation."""
     reason: str
-    """Why, in a sentence without its full stop."""
+    """The reason for the value, as a sentence without a full stop."""
     by_size: bool = False
     """Whether the environment's size decides."""
 
 
 @dataclass(frozen=True)
 class DefaultKind:
-    """The default kind of a section that has several."""
+    """The default kind of a section that has several kinds."""
 
     kind: str
+    """The value of the section's field ``kind``."""
     reason: str
+    """The reason for the kind, as a sentence without a full stop."""
 
 
 class Origin(NamedTuple):
-    """Where a field's value comes from."""
+    """The origin of a field's value."""
 
     source: str
     """``file``, ``size small`` (or another size) or ``default``."""
     reason: str = ""
-    """The reason of the default."""
+    """The reason for a default; "" for a value of the file."""
 
     @property
     def note(self) -> str:
-        """The words that an error adds for a default; empty for a value of the file."""
+        """The words that an error adds for a default; "" for a value of the file."""
         return {"file": "", "default": " (its default)"}.get(self.source, f" (its default for {self.source})")
 
 
 class Field(NamedTuple):
-    """A field of a mapping, by its type and its annotations."""
+    """A field of a mapping in an environment's file."""
 
     description: str
     """The meaning, in sentences."""
     default: Default | None
+    """The field's default; None if it has none."""
     default_kind: DefaultKind | None
+    """The section's default kind; None if the field is not a section with several kinds."""
     structs: tuple[type[Struct], ...]
-    """The Structs that the mapping in this field, or each mapping in its list, may be."""
+    """The Structs for the mapping in this field, or for each mapping in its list. There is one for each kind."""
     is_list: bool
+    """Whether the value is a list."""
 
     @property
     def is_mandatory(self) -> bool:
-        """Whether the file must have the field, or part of it."""
+        """Whether the file must have the field, or a part of the field."""
         if self.default is not None:
             return False
         if not self.structs or self.is_list:
@@ -77,7 +82,7 @@ class Field(NamedTuple):
         return any(field.is_mandatory for field in fields(self.struct_of({})).values())
 
     def struct_of(self, value: Document) -> type[Struct]:
-        """Return the Struct of a mapping in this field, by the mapping's kind or by the default kind."""
+        """Return the Struct for a mapping in this field, by the mapping's kind or the default kind."""
         default = self.default_kind.kind if self.default_kind is not None else None
         for struct in self.structs:
             config = struct.__struct_config__
@@ -87,12 +92,12 @@ class Field(NamedTuple):
 
 
 def always(value: Any, reason: str) -> Default:
-    """The same default for every environment."""
+    """Return a default that is the same for every environment."""
     return Default(lambda _: value, words(value), reason)
 
 
 def by_size(small: Any, medium: Any, large: Any, reason: str) -> Default:
-    """A default for each size."""
+    """Return a default that depends on the environment's size."""
     values = dict(zip(SIZES, (small, medium, large), strict=True))
     sizes: dict[str, list[str]] = {}
     for size, value in values.items():
@@ -102,12 +107,12 @@ def by_size(small: Any, medium: Any, large: Any, reason: str) -> Default:
 
 
 def derived(value: Callable[[Document], Any], text: str, reason: str) -> Default:
-    """Return a default that depends on fields that come before it."""
+    """Return a default that depends on earlier fields."""
     return Default(value, text, reason)
 
 
 def value_at(document: Document, path: str) -> Any:
-    """The value at a dotted path of a document; None if there is none."""
+    """Return the value at a dotted path in a document; None if the document has no such path."""
     value: Any = document
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -115,7 +120,7 @@ def value_at(document: Document, path: str) -> Any:
 
 
 def leaves(document: Document, above: str = "") -> Iterator[tuple[str, Any]]:
-    """The dotted path and the value of each field that is no mapping."""
+    """Yield the dotted path and the value of each field whose value is not a mapping."""
     for name, value in document.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{above}{name}.")
@@ -124,7 +129,7 @@ def leaves(document: Document, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def words(value: Any) -> str:
-    """A value as YAML writes it in one line."""
+    """Return a value as YAML in one line."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(words, value))}]"
     if isinstance(value, Mapping):
@@ -133,9 +138,9 @@ def words(value: Any) -> str:
 
 
 def complete(document: Any, struct: type[Struct], **known: Any) -> tuple[Any, dict[str, Origin]]:
-    """Return a document with the defaults of all that it leaves out, and the origin of each value by its dotted path.
+    """Return a document with defaults for all missing fields, and the origin of each value by its dotted path.
 
-    What the document says stays as it is, right or wrong. Defaults may use what else is ``known``.
+    The document's own values stay unchanged, right or wrong. Defaults may use the values in ``known``.
     """
     whole: dict[str, Any] = {**known}
     origins: dict[str, Origin] = {}
@@ -153,8 +158,9 @@ def _fill(
     origins: dict[str, Origin],
     above: str,
 ) -> None:
-    """Fill ``target``, a mapping within ``whole``, from the document's mapping in the same place."""
+    """Fill ``target``, a mapping in ``whole``, from the document's mapping at the same path."""
     for name, field in fields(struct).items():
+        # Take the value of the file, else the default, else an empty section, whose fields get their defaults below.
         if name in document:
             value, origin = document[name], Origin("file")
         elif field.default is not None:
@@ -165,6 +171,7 @@ def _fill(
         else:
             continue
         target[name], origins[f"{above}{name}"] = value, origin
+        # Fill the mapping in a section, and each mapping in a list.
         if isinstance(value, Mapping) and field.structs:
             target[name] = section = {}
             inner = field.struct_of(value)
@@ -176,13 +183,13 @@ def _fill(
             _fill(section, value, inner, whole, origins, f"{above}{name}.")
         elif isinstance(value, list) and field.structs:
             target[name] = [complete(entry, field.structs[0])[0] for entry in value]
-    # Who reads the document refuses these.
+    # Keep unknown fields, which ``convert`` refuses afterwards.
     target.update({name: value for name, value in document.items() if name not in target})
 
 
 @cache
 def fields(struct: type[Struct]) -> dict[str, Field]:
-    """The fields of a Struct, in their order."""
+    """Return the fields of a Struct by name, in their order."""
     return {name: _field(hint) for name, hint in get_type_hints(struct, include_extras=True).items()}
 
 
@@ -197,7 +204,7 @@ def _field(hint: Any) -> Field:
 
 
 def _types(hint: Any) -> Iterator[Any]:
-    """The classes in a type, such as both of ``A | B``."""
+    """Yield the classes in a type, such as A and B for ``A | B``."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         yield from _types(arguments[0])
@@ -210,5 +217,5 @@ def _types(hint: Any) -> Iterator[Any]:
 
 
 def _size(document: Document) -> str:
-    """The environment's size; small if the file's is unknown."""
+    """Return the environment's size; small if the file has no known size."""
     return next((size for size in SIZES if size == document.get("size")), SIZES[0])

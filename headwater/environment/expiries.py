@@ -1,4 +1,4 @@
-"""Places beside the lake in which an erased row may stay, and for how long, by an environment's settings."""
+"""The places outside the lake that may keep an erased row, and how long, by an environment's settings."""
 
 from __future__ import annotations
 
@@ -9,34 +9,40 @@ from headwater.contract.model import POSTGRESQL, Contract
 from headwater.environment.model import Aurora, CreatedTables, Environment, ExistingTables
 
 OLDER_VERSION_DAYS = 7
-"""How long a versioned bucket keeps older versions of objects. It is long enough to undo a mistake, and no longer,
-because the writers delete files all the time."""
+"""How many days a versioned bucket keeps older versions of objects.
+
+A week is enough to undo a mistake. A longer time would cost much, because the writers delete files all the time.
+"""
 _REFRESHES = {"hourly": dt.timedelta(hours=1), "daily": dt.timedelta(days=1)}
 _DYNAMODB_BACKUP_DAYS = 35
-"""Point-in-time recovery as the deployment switches it on."""
+"""How many days DynamoDB's point-in-time recovery, which the deployment switches on, goes back."""
 _SEGMENT = dt.timedelta(days=7)
-"""Kafka deletes whole segments, and begins another one after so long (``log.roll.hours``, Kafka's default)."""
+"""The longest time that a segment of Kafka's log is open (``log.roll.hours``). Kafka deletes only whole segments."""
 
 
 @dataclass(frozen=True)
 class Expiry:
-    """A place in which a row may stay."""
+    """A place that may keep an erased row."""
 
     place: str
+    """The name of the place."""
     keeps: dt.timedelta | None
-    """The longest time that it stays after it was last written there; None if Headwater does not know."""
+    """The longest time for which the place keeps a row after its last write; None if Headwater does not know."""
     why: str
-    """The setting that limits the time, or whom to ask."""
+    """The setting that limits the time, or the person to ask."""
 
     def document(self, now: dt.datetime) -> dict[str, str | None]:
-        """For a receipt of that moment."""
+        """Return the entry for a receipt that is written ``now``."""
         gone_by = None if self.keeps is None else (now + self.keeps).isoformat(timespec="seconds")
         return {"place": self.place, "gone_by": gone_by, "why": self.why}
 
 
 def expiries(environment: Environment, contract: Contract, *, in_charts: bool) -> list[Expiry]:
-    """What expires of a contract's row, the source's own copies first, and what people have to delete. ``in_charts``
-    says whether QuickSight's charts show the table."""
+    """Return the places that may keep a row of a contract's table, the source's own copies first.
+
+    Some places expire, and people have to delete the others. ``in_charts`` says whether QuickSight's charts show the
+    table.
+    """
     of_source = _of_postgresql if contract.source.database == POSTGRESQL else _of_dynamodb
     days = dt.timedelta(days=1)
     return [
@@ -44,7 +50,9 @@ def expiries(environment: Environment, contract: Contract, *, in_charts: bool) -
         *_of_lake(environment, in_charts),
         Expiry("Athena's query results", environment.lake.query_result_days * days, "lake.query_result_days"),
         Expiry("logs of writers, connectors and functions", environment.log_days * days, "log_days"),
-        Expiry("files of people: the demo's report, what verify printed, results of queries", None, "theirs to delete"),
+        Expiry(
+            "people's files: the demo's report, the output of verify, results of queries", None, "people delete them"
+        ),
     ]
 
 
@@ -52,7 +60,7 @@ def _of_lake(environment: Environment, in_charts: bool) -> list[Expiry]:
     found = []
     if environment.data.retain:
         versions = dt.timedelta(days=OLDER_VERSION_DAYS)
-        place = "older versions in S3, where a writer was killed before it deleted them"
+        place = "older versions in S3, if a writer was killed before it deleted them"
         found.append(Expiry(place, versions, f"the buckets keep them for {OLDER_VERSION_DAYS} days"))
     if environment.bi is not None and environment.bi.refresh is not None and in_charts:
         found.append(Expiry("QuickSight's import", _REFRESHES[environment.bi.refresh], "bi.refresh, if it succeeds"))

@@ -1,4 +1,4 @@
-"""How the DynamoDB tables of an environment's contracts are called, and the streams that their changes go to."""
+"""The names of the DynamoDB tables of an environment's contracts, and of the streams with their changes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from headwater.yaml_files import refusal
 
 @dataclass(frozen=True)
 class KeyValueNames:
-    """The names of a table and of its stream, and the ARN of the stream's key if somebody else has made it."""
+    """The names of a DynamoDB table and its stream."""
 
     table: str
+    """The name of the DynamoDB table."""
     stream: str
+    """The name of the Kinesis stream that gets the table's changes."""
     stream_key: str | None = None
+    """The ARN of an existing stream's KMS key; None if no right to a key is needed."""
 
 
 def key_value_names(environment: Environment, contracts: Iterable[Contract]) -> dict[str, KeyValueNames]:
     """Return the names of each DynamoDB contract's table and stream, by the contract's table.
 
-    The environment names existing tables. A deployment makes others: ``headwater-dev-accounts`` in dev for the source
-    ``headwater-accounts``. Raises UserError if the environment lacks one of these contracts' tables, or names another
-    contract's.
+    The environment's file names existing tables. For the source ``headwater-accounts`` a deployment in dev makes the
+    table ``headwater-dev-accounts``. Raises UserError unless the file names a table for each of these contracts, and
+    for no other contract.
     """
     written = of_database(contracts, DYNAMODB)
     settings = environment.dynamodb.key_value if written else environment.key_value
@@ -41,6 +44,6 @@ def key_value_names(environment: Environment, contracts: Iterable[Contract]) -> 
             f"environment {environment.name}",
             "key_value.tables",
             sorted(named),
-            f"{expected!r}: a table for each DynamoDB contract, and for no other",
+            f"{expected!r}: a table for each DynamoDB contract, and for no other contract",
         )
     return {table: named[table] for table in expected}

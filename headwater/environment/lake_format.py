@@ -1,6 +1,6 @@
-"""The lake's format: ``lake.format`` gives the form of what writers and commands store.
+"""The lake's format: ``lake.format`` is the version of the form in which writers and commands store data.
 
-``model.LAKE_FORMAT`` is the newest form that this release knows. Docs: docs/decisions/lake-format.md.
+``model.LAKE_FORMAT`` is the newest format that this release knows. See docs/decisions/lake-format.md.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from headwater.yaml_files import refusal
 
 FIELD = "lake.format"
 OUTPUT = "LakeFormat"
-"""The output of the lake stack that has the format with which it was deployed."""
+"""The output of the lake stack with the format of the last deployment."""
 _FIRST = 1
-"""The format of a stack that a release before the field has deployed."""
+"""The format of a stack without this output, which an early release has deployed."""
 
 
 def rules(environment: Environment) -> Iterator[Rule]:
-    """The rule that a release refuses a format which it does not know."""
+    """Yield the rule that refuses a format that this release does not know."""
     yield Rule(
         FIELD,
         environment.lake.format <= model.LAKE_FORMAT,
@@ -39,21 +39,21 @@ def refuse_lower(environment: Environment, there: Mapping[str, Any]) -> None:
     deployed = int(outputs.get(OUTPUT, _FIRST))
     if environment.lake.format >= deployed:
         return
-    expected = f"{deployed}, with which the stack {stack} was deployed: there is no way back from a format"
+    expected = f"{deployed}, with which the stack {stack} was deployed: a format is never lowered"
     if deployed > model.LAKE_FORMAT:
-        expected += f". This release knows {model.LAKE_FORMAT} at most: use the release that knows {deployed}"
+        expected += f". This release knows at most {model.LAKE_FORMAT}: use a release that knows {deployed}"
     raise refusal(f"config/{environment.name}.yaml", FIELD, environment.lake.format, expected)
 
 
 def advice(environment: Environment) -> Iterator[str]:
-    """Say that the format may be raised, and when, if this release knows a higher one than the file has."""
+    """Yield advice to raise the format, if this release knows a higher format than the file has."""
     now, newest = environment.lake.format, model.LAKE_FORMAT
     if now < newest:
         yield (
             f"config/{environment.name}.yaml: {FIELD} is {now}, and this release knows {newest}. As long as it is "
-            f"{now}, you can deploy a release that knows only {now} again."
+            f"{now}, you can go back to a release that knows only {now}."
         )
         yield (
-            f"Once that release is not to come back, write {newest} and deploy: there is no way back from it "
+            f"Once you do not need that release any more, write {newest} and deploy: {FIELD} is never lowered "
             "(docs/decisions/lake-format.md)"
         )

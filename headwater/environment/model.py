@@ -1,8 +1,8 @@
 """Environments: the typed form of ``config/<name>.yaml``.
 
-Each field says here what it means, which values it takes, and what its default is. Editors read the same in
-``schemas/environment.schema.json``, people in ``docs/reference/environment.md``.
-``rules.read_environment`` reads a file, and also checks what its fields must be beside each other and what AWS offers.
+Each field declares its meaning, its values and its default. Editors read these in ``schemas/environment.schema.json``,
+and people in ``docs/reference/environment.md``. ``rules.read_environment`` reads a file, and also checks its fields
+against each other and against AWS's offers.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ InterfaceEndpoint = Literal[
     "sts",
 ]
 INTERFACE_ENDPOINTS: tuple[str, ...] = get_args(InterfaceEndpoint)
-# What the pipeline's secrets, catalog and metrics go through, headwater/review/flows.yaml.
+# The endpoints for the pipeline's secrets, catalog and metrics (headwater/review/flows.yaml).
 NEEDED_ENDPOINTS = ("glue", "monitoring", "secretsmanager")
-# What the nodes, the job and Session Manager call all day.
+# The endpoints that the nodes, the job and Session Manager call all day.
 _ENDPOINTS_IN_USE = ("glue", "kms", "logs", "monitoring", "secretsmanager", "ssm", "ssmmessages", "sts")
 # The retentions that CloudWatch Logs offers, in days.
 LogDays = Literal[
@@ -40,14 +40,14 @@ LogDays = Literal[
 ]  # fmt: skip
 LOG_DAYS: tuple[int, ...] = get_args(LogDays)
 LOCAL_ACCOUNT = "111111111111"
-"""The account of the local AWS: an environment of this account is deployed there."""
+"""The account of the local AWS. An environment with this account is deployed there."""
 KIND = "kind"
-"""The field that says which of several forms a mapping has."""
+"""The field that names the kind of a mapping with several kinds."""
 MAX_EPOCH = 9999  # the order of changes has four digits for it
 LAKE_FORMAT = 1
-"""The newest form that this release can give to commits, positions, requests and landing objects."""
+"""The newest format of commits, positions, requests and landing objects that this release knows."""
 WEB_APPLICATIONS = ("Hue", "Livy")
-"""The EMR applications that ``emr.web_interfaces`` adds. Both run whatever code a caller sends them."""
+"""The EMR applications that ``emr.web_interfaces`` adds. Both run any code that a caller sends."""
 
 
 def _name(document: Document) -> Any:
@@ -71,24 +71,27 @@ def _primary_type(document: Document) -> Any:
 
 
 class _Part(Struct, frozen=True, forbid_unknown_fields=True):
-    """A mapping that takes the fields it names. ``defaults.complete`` adds those that a file leaves out."""
+    """A mapping that refuses undeclared fields. ``defaults.complete`` adds the fields that a file lacks."""
 
 
 class Data(_Part, frozen=True, kw_only=True):
-    """What becomes of data when a stack is deleted: it stays, unless both fields say that it goes."""
+    """Data after the deletion of its stack: it stays, unless both fields say that it is deleted."""
 
     retain: Annotated[
         bool,
-        Meta(description="true: stacks are protected from deletion, and data stays when its stack goes. True in prod."),
+        Meta(
+            description="true: stacks are protected from deletion, and data stays when its stack is deleted. Must be "
+            "true in prod."
+        ),
         always(True, "deleted data does not come back, and data that stays can be deleted later"),
     ]
     delete_with_stacks_of: Annotated[
         str | None,
         Meta(
-            description="The environment's name, beside retain: false: data goes with its stack. "
-            "null: data stays whatever retain says."
+            description="The environment's name: data is deleted with its stack if also retain is false. "
+            "null: data stays, whatever retain says."
         ),
-        always(None, "nobody has said yet that the data may go"),
+        always(None, "nobody has said yet that the data may be deleted"),
     ]
 
 
@@ -102,71 +105,72 @@ class Network(_Part, frozen=True, kw_only=True):
             "172.21.0.0/16, which MSK Connect does not reach.",
             examples=["10.40.0.0/16"],
         ),
-        always("10.40.0.0/16", "networks that are not connected may be equal; give each its own if you peer them"),
+        always("10.40.0.0/16", "separate networks may be equal; give each its own addresses if you peer them"),
     ]
     nat: Annotated[
         Literal["instance", "gateway"],
-        Meta(description="How the work subnets reach the internet: one small instance, or one gateway per zone."),
-        by_size("instance", "gateway", "gateway", "a gateway outlives a host, and costs many times as much"),
+        Meta(description="How the work subnets reach the internet: by one small instance, or one gateway per zone."),
+        by_size("instance", "gateway", "gateway", "a gateway survives the loss of a host, but costs many times more"),
     ]
     nat_instance_type: Annotated[
         str | None,
         Meta(
-            description="The type of the instance beside nat: instance; null beside nat: gateway.",
+            description="The instance's type if nat is instance; null if nat is gateway.",
             examples=["t4g.nano"],
         ),
         derived(
             _nat_instance_type,
-            "t4g.nano beside nat: instance, or else null",
-            "the cheapest type: S3 and DynamoDB are reached past it",
+            "t4g.nano if nat is instance, or else null",
+            "the cheapest type is enough, because traffic to S3 and DynamoDB bypasses the instance",
         ),
     ]
     image_generation: Annotated[
         int,
         Meta(
             ge=1,
-            description="Raise it to give bastion and NAT instance the newest Amazon Linux 2023, which replaces them.",
+            description="Raise it to replace bastion and NAT instance by new ones with the newest Amazon Linux 2023.",
         ),
-        always(1, "a new image replaces bastion and NAT instance, so somebody has to ask for it"),
+        always(1, "a new image replaces bastion and NAT instance, so it comes only on request"),
     ]
     endpoint_zones: Annotated[
         Literal["all", "first"],
         Meta(
-            description="The zones of the interface endpoints: all, or the first only, which serves the others too "
-            "while it is there. all if data.retain is true."
+            description="The zones with interface endpoints: all, or only the first, whose endpoints then serve the "
+            "other zones too. If data.retain is true, it must be all."
         ),
         derived(
             _endpoint_zones,
-            "first where data.retain is false, or else all",
-            "each zone is paid for; where data stays, the loss of a zone stops nothing",
+            "first if data.retain is false, or else all",
+            "each zone costs money; with all, the loss of a zone stops nothing",
         ),
     ]
     interface_endpoints: Annotated[
         tuple[InterfaceEndpoint, ...],
         Meta(
-            description=f"The AWS services that are reached without NAT: {', '.join(NEEDED_ENDPOINTS)} at least.",
+            description="The AWS services with an interface endpoint, which are reached without NAT: at least "
+            f"{', '.join(NEEDED_ENDPOINTS)}.",
             extra_json_schema=DIFFERENT,
         ),
         by_size(
             NEEDED_ENDPOINTS,
             _ENDPOINTS_IN_USE,
             _ENDPOINTS_IN_USE,
-            "each endpoint is paid for by the hour; without it, the service is reached through NAT",
+            "each endpoint costs money by the hour; a service without one is reached through NAT",
         ),
     ]
 
 
 class Lake(_Part, frozen=True, kw_only=True):
-    """The lake's form, its queries, how long replaced files and landing objects stay, and what stops the writers."""
+    """The lake's format, the limits of its queries, its retention times, and the limits that stop the writers."""
 
     format: Annotated[
         int,
         Meta(
             ge=1,
-            description="The form of commits, positions, requests and landing objects. Raise it once no release has to "
-            "read them that knows only the form before; it is never lowered. It has no default that a release may "
-            "change.",
-            # ``lake_format`` has the rule.
+            description="The format of commits, positions, requests and landing objects. Raise it when you will not go "
+            "back to a release that knows only the former format. It is never lowered. It has no default, so that no "
+            "release changes it.",
+            # ``lake_format`` checks the upper limit.
             extra={
                 "expected_if_missing": "1 in a new file; for a file of release 0.1.0 or 0.2.0 run `headwater upgrade`, "
                 "or `headwater init FOLDER --from-checkout DIR`"
@@ -177,12 +181,12 @@ class Lake(_Part, frozen=True, kw_only=True):
     query_scan_limit_gib: Annotated[
         int,
         Meta(ge=1, description="The most that one Athena query may read, in GiB."),
-        by_size(10, 100, 1024, "it bounds the cost of a query that reads too much"),
+        by_size(10, 100, 1024, "a limit bounds the cost of a query that reads too much"),
     ]
     query_result_days: Annotated[
         int,
         Meta(ge=1, description="How long Athena's results stay, in days."),
-        by_size(7, 14, 30, "a result is a copy of rows, and can be had again by its query"),
+        by_size(7, 14, 30, "a result is a copy of rows, and its query can run again"),
     ]
     query_principals: Annotated[
         tuple[
@@ -196,9 +200,9 @@ class Lake(_Part, frozen=True, kw_only=True):
             ...,
         ],
         Meta(
-            description="The ARNs of IAM roles and users, which must exist. They may take the role that queries the "
-            "lake and may do nothing else. [] makes no such role.",
-            # A role's policy of trust has room for 2,048 characters.
+            description="The ARNs of existing IAM roles and users, which may assume a role that only queries the lake. "
+            "[] makes no such role.",
+            # A role's trust policy has room for 2,048 characters.
             max_length=12,
             extra={"expected": "at most 12 ARNs"},
             extra_json_schema=DIFFERENT,
@@ -209,8 +213,8 @@ class Lake(_Part, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="How long the files of a table stay that compaction has replaced, for queries that began "
-            "before. Each hour of a busy table is thousands of files, which all commits and queries list.",
+            description="How many hours replaced files stay after a compaction, for queries that began before. Each "
+            "hour of a busy table adds thousands of files, which all commits and queries list.",
         ),
         always(1, "Athena ends a query after 30 minutes"),
     ]
@@ -218,53 +222,49 @@ class Lake(_Part, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="How long landing objects stay that a table has read. The newest of each partition always "
-            "stays, as the sink goes on from it.",
+            description="How many days landing objects stay after a table has read them. The newest object of each "
+            "partition always stays, because the sink goes on from there.",
         ),
-        by_size(
-            3, 14, 30, "a table that is set back to an earlier version reads them again: a weekend, two weeks, a month"
-        ),
+        by_size(3, 14, 30, "a table that is set back reads them again: as far as a weekend, two weeks, or a month ago"),
     ]
     tombstone_days: Annotated[
         int,
         Meta(
             ge=1,
-            description="How long the tombstone of a deleted row stays, so that a late older change does not bring the "
-            "row back. Longer than stream.retention_hours and key_value.stream_retention_hours, and "
-            "landing_days at least.",
+            description="How many days the tombstone of a deleted row stays, so that a late-arriving change does not "
+            "bring the row back. More than stream.retention_hours and key_value.stream_retention_hours, and at least "
+            "landing_days.",
         ),
-        by_size(
-            7, 30, 90, "well over the hours for which the streams keep records, so that late changes still meet it"
-        ),
+        by_size(7, 30, 90, "much longer than the streams keep records, so that late changes still find the tombstone"),
     ]
     max_quarantined_share: Annotated[
         float,
         Meta(
             ge=0,
             le=1,
-            description="The share of a batch's records that may be put aside, from 0 to 1; beyond it the table stops. "
-            "Ten records always may.",
+            description="The largest share of a batch's records that may go into quarantine, from 0 to 1. If more of "
+            "them would, the table stops. Ten records are always allowed.",
         ),
-        always(0.01, "single bad records must not stop a table; more of them mean a wrong contract"),
+        always(0.01, "single bad records must not stop a table; many bad records mean a wrong contract"),
     ]
     max_unfit_share: Annotated[
         float,
         Meta(
             ge=0,
             le=1,
-            description="The share of a batch's rows that may lack a value which does not fit, from 0 to 1. Beyond it "
-            "the table stops, as the contract must be wrong. Ten rows always may; 1 never stops.",
+            description="The largest share of a batch's rows with a value that does not fit its column, from 0 to 1. "
+            "If more rows have one, the table stops. Ten rows are always allowed; with 1 the table never stops.",
         ),
-        always(0.5, "an unfit value costs only itself; if half of the rows have one, then the contract is wrong"),
+        always(0.5, "an unfit value does not harm its row; if half of the rows have one, the contract is wrong"),
     ]
 
 
-_ID = "([0-9a-f]{8}|[0-9a-f]{17})"  # of a resource of EC2, behind its prefix
+_ID = "([0-9a-f]{8}|[0-9a-f]{17})"  # the id of an EC2 resource, without its prefix
 _RootCertificate = Annotated[
     Annotated[str, Meta(min_length=1)] | None,
     Meta(
-        description="A file with the certificate, as PEM, of the authority that signs the database's; null on AWS, "
-        "where it is RDS's.",
+        description="A file with the PEM certificate of the authority that signs the database's certificate. null: "
+        "RDS's authority.",
         extra={"expected": "the name of a file, or null"},
     ),
     always(None, "RDS's authority signs the database's certificate"),
@@ -276,41 +276,39 @@ _KeyArn = Annotated[
 
 
 class Aurora(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="aurora"):
-    """Aurora PostgreSQL Serverless v2, which the deployment makes; capacities in units of 2 GiB of memory."""
+    """Aurora PostgreSQL Serverless v2, which the deployment makes. A unit of capacity has 2 GiB of memory."""
 
     name: Annotated[
         str,
         Meta(
             pattern=rf"^[a-z][a-z0-9_]{{0,62}}{END}",
-            description="The database's name. It is final with the first deploy: later, CloudFormation refuses another "
-            "name, and the deploy fails.",
+            description="The database's name. It is final after the first deploy, because CloudFormation refuses "
+            "another name.",
             examples=["shop"],
             extra={"expected": "a name of 1 to 63 lower-case letters, digits and underscores"},
         ),
-        always("lake", "it says nothing of the tables, which are the lake folder's"),
+        always("lake", "a neutral name, because the lake folder decides the tables"),
     ]
     engine_version: Annotated[
         str,
         Meta(description="Aurora PostgreSQL's version, in quotes.", examples=["16.9"]),
         always("16.9", "the tests capture PostgreSQL 16"),
     ]
-    # Logical replication keeps the cluster awake, so a minimum of 0 (auto-pause) would promise what cannot happen.
+    # Logical replication keeps the cluster awake, so it would never pause at a minimum of 0 (auto-pause).
     capacity_min: Annotated[
         float,
         Meta(
             ge=0.5,
             le=256,
             multiple_of=0.5,
-            description="The least capacity; 0 is refused, since logical replication prevents the pause at 0.",
+            description="The least capacity. 0 is refused, because logical replication prevents the pause at 0.",
         ),
-        by_size(
-            0.5, 0.5, 2, "the least that Aurora takes with logical replication; production starts with a warm cache"
-        ),
+        by_size(0.5, 0.5, 2, "the least for Aurora with logical replication; production starts with a warm cache"),
     ]
     capacity_max: Annotated[
         float,
         Meta(ge=1, le=256, multiple_of=0.5, description="The greatest capacity: capacity_min or more."),
-        by_size(2, 16, 64, "it bounds the cost of a load that nobody expected"),
+        by_size(2, 16, 64, "a limit bounds the cost of an unexpected load"),
     ]
     readers: Annotated[
         int,
@@ -320,19 +318,19 @@ class Aurora(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="aurora"):
     backup_days: Annotated[
         int,
         Meta(ge=1, le=35, description="How long automatic backups stay, in days."),
-        by_size(1, 7, 35, "the least that Aurora takes, a week, the most that it takes"),
+        by_size(1, 7, 35, "Aurora's least time, a week, and Aurora's longest time"),
     ]
     root_certificate: _RootCertificate
 
 
 class Peering(_Part, frozen=True, kw_only=True):
-    """A VPC peering of this account and region, with routes both ways and a rule that lets the source connector in."""
+    """A VPC peering in this account and region, with routes both ways and a rule that lets the source connector in."""
 
     vpc: Annotated[
         str,
         Meta(
             pattern=f"^vpc-{_ID}{END}",
-            description="The database's VPC, whose network is cidr.",
+            description="The database's VPC. Its network is database.cidr.",
             extra={"expected": "the id of a VPC"},
         ),
     ]
@@ -345,7 +343,7 @@ class Peering(_Part, frozen=True, kw_only=True):
             ...,
         ],
         Meta(
-            description="The route tables of the database's subnets. Each gets a route back.",
+            description="The route tables of the database's subnets. Each gets a route to the environment's VPC.",
             min_length=1,
             extra={"expected": "one or more ids of route tables"},
             extra_json_schema=DIFFERENT,
@@ -362,17 +360,24 @@ class Peering(_Part, frozen=True, kw_only=True):
 
 
 class Monitored(_Part, frozen=True, kw_only=True):
-    """The cluster or instance of RDS whose metrics tell of the replication slot and of the log that is kept."""
+    """The RDS cluster or instance whose metrics report the replication slot's lag and the kept WAL."""
 
     kind: Annotated[
         Literal["cluster", "instance"],
         Meta(description="cluster: an Aurora cluster. instance: a DB instance of RDS."),
     ]
-    identifier: Annotated[str, Meta(min_length=1, description="Its identifier.", extra={"expected": "an identifier"})]
+    identifier: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="The identifier of the cluster or instance.",
+            extra={"expected": "an identifier"},
+        ),
+    ]
 
 
 class ExistingDatabase(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="existing"):
-    """A PostgreSQL database that is there. `headwater db capture` prepares it; a deployment changes nothing in it."""
+    """An existing PostgreSQL database. `headwater db capture` prepares it; a deployment changes nothing in it."""
 
     host: Annotated[
         str,
@@ -388,42 +393,43 @@ class ExistingDatabase(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="ex
         str,
         Meta(
             pattern=rf"^[A-Za-z0-9/_+=.@-]{{1,512}}{END}",
-            description="The name, not the ARN, of the secret in Secrets Manager, in this account and region. Its JSON "
+            description="The name, not the ARN, of a secret in Secrets Manager of this account and region. Its JSON "
             "fields username and password are the login of the role that `headwater db capture` makes.",
             extra={"expected": "the name of a secret, not its ARN"},
         ),
     ]
     secret_key: Annotated[
         _KeyArn,
-        Meta(description="The ARN of the KMS key of the secret; null for the account's aws/secretsmanager."),
+        Meta(description="The ARN of the secret's KMS key; null for the account's aws/secretsmanager."),
         always(None, "Secrets Manager uses the account's key unless you name another"),
     ]
     root_certificate: _RootCertificate
     cidr: Annotated[
         str,
         Meta(
-            description="The IPv4 network of the server's addresses, apart from network.cidr. The source connector may "
-            "reach it on the server's port. With a peering it is the whole network of the database's VPC.",
+            description="The IPv4 network of the server's addresses, which must not overlap network.cidr. The source "
+            "connector may reach this network on the server's port. With a peering it is the whole network of the "
+            "database's VPC.",
             examples=["10.60.0.0/16"],
         ),
     ]
     peering: Annotated[
         Peering | None,
-        Meta(description="The VPC to which the deployment makes a peering; null where you make the way to cidr."),
+        Meta(description="The peering that the deployment makes; null if you make the way to cidr yourself."),
         always(None, "the deployment does not touch a VPC that the file does not name"),
     ]
     monitored: Annotated[
         Monitored | None,
         Meta(
-            description="What of RDS the alarms slot-lag and wal watch; null for a server that is not RDS's: no such "
-            "alarms."
+            description="The RDS cluster or instance that the alarms slot-lag and wal watch. null: a server outside of "
+            "RDS, without these alarms."
         ),
         always(None, "only RDS reports these metrics"),
     ]
 
 
 class Stream(_Part, frozen=True, kw_only=True):
-    """MSK."""
+    """The Kafka cluster in MSK."""
 
     kafka_version: Annotated[
         str,
@@ -436,7 +442,7 @@ class Stream(_Part, frozen=True, kw_only=True):
         always("kafka.m7g.large", "the smallest broker of its generation"),
     ]
     brokers_per_zone: Annotated[
-        int, Meta(ge=1, description="Brokers per availability zone."), always(1, "the least that MSK takes")
+        int, Meta(ge=1, description="Brokers per availability zone."), always(1, "the least that MSK accepts")
     ]
     volume_gib: Annotated[
         int,
@@ -456,7 +462,7 @@ class Stream(_Part, frozen=True, kw_only=True):
 
 
 class Connect(_Part, frozen=True, kw_only=True):
-    """MSK Connect; units of 1 vCPU and 4 GiB each."""
+    """The connectors in MSK Connect. A unit has 1 vCPU and 4 GiB of memory."""
 
     kafka_connect_version: Annotated[
         str,
@@ -475,36 +481,35 @@ class Connect(_Part, frozen=True, kw_only=True):
     ]
     sink_workers: Annotated[
         int,
-        Meta(ge=1, description="Workers of the sink connector, which run its tasks: sink_tasks or fewer."),
+        Meta(ge=1, description="Workers of the sink connector, which run its tasks: at most sink_tasks."),
         always(1, "one task needs one worker"),
     ]
     sink_tasks: Annotated[
         int,
         Meta(
             ge=1,
-            description="Tasks of the sink connector, among which each topic's partitions are shared out: "
-            "stream.partitions or fewer.",
+            description="Tasks of the sink connector, which share each topic's partitions: at most stream.partitions.",
         ),
         always(1, "one partition needs one task"),
     ]
     flush_ms: Annotated[
         int,
-        Meta(ge=100, description="The greatest age of a record that has not landed yet, in milliseconds."),
-        by_size(30000, 1000, 1000, "each object that lands is paid for; small environments may wait"),
+        Meta(ge=100, description="The longest time until a record lands, in milliseconds."),
+        by_size(30000, 1000, 1000, "each landing object costs money; small environments may wait"),
     ]
     missing_offsets: Annotated[
         Literal["fail", "accept"],
         Meta(
-            description="What the sink does where Kafka's retention has removed records that have not landed: stop, or "
-            "go on without them. Set accept for as long as it takes to get past a loss."
+            description="If Kafka's retention has deleted records that have not landed, the sink stops (fail) or goes "
+            "on without them (accept). Set accept only until the sink has passed the loss."
         ),
         always("fail", "somebody should know of a loss before the sink goes on"),
     ]
     snapshot_mode: Annotated[
         Literal["initial", "no_data"],
         Meta(
-            description="initial: the source connector reads the rows that tables have before their first change, also "
-            "in a raised epoch and of an added table. no_data: `headwater backfill` reads them, in parallel."
+            description="initial: the source connector reads a table's existing rows before its changes, also after a "
+            "raised epoch and for an added table. no_data: `headwater backfill` reads existing rows, in parallel."
         ),
         always("initial", "rows arrive without a further command"),
     ]
@@ -513,15 +518,15 @@ class Connect(_Part, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=MAX_EPOCH,
-            description="Raise it (headwater epoch) when the database's history was cut: a lost slot, a restored "
-            "cluster. The source connector then reads all rows again, unless snapshot_mode is no_data.",
+            description="Raise it (headwater epoch) after changes of the database were lost, such as by a lost slot or "
+            "a restored cluster. The source connector then reads all rows again, unless snapshot_mode is no_data.",
         ),
-        always(1, "no history was cut yet"),
+        always(1, "no change was lost yet"),
     ]
 
 
 class Emr(_Part, frozen=True, kw_only=True):
-    """The cluster of the writer."""
+    """The writer's EMR cluster."""
 
     release: Annotated[
         str,
@@ -535,7 +540,7 @@ class Emr(_Part, frozen=True, kw_only=True):
             "r7g.xlarge",
             "m7g.xlarge",
             "m7g.2xlarge",
-            "a node that is alone needs memory for the writer and Trino; core nodes share that work",
+            "a single node needs memory for the writer and Trino; core nodes share that work",
         ),
     ]
     core_type: Annotated[
@@ -543,7 +548,7 @@ class Emr(_Part, frozen=True, kw_only=True):
         Meta(description="The core nodes' instance type.", examples=["m7g.xlarge"]),
         derived(
             _primary_type,
-            "as emr.primary_type",
+            "the value of emr.primary_type",
             "all nodes get one archive, for one kind of processor",
         ),
     ]
@@ -551,61 +556,61 @@ class Emr(_Part, frozen=True, kw_only=True):
         int,
         Meta(
             ge=0,
-            description="Core nodes; 0 for a cluster of its primary node alone, which then does their work too.",
+            description="Core nodes. With 0, the cluster has only its primary node, which also does their work.",
         ),
         by_size(0, 2, 3, "one node costs least; with core nodes, queries and the writer do not wait for each other"),
     ]
     market: Annotated[
         Literal["on-demand", "spot"],
         Meta(
-            description="How the nodes are bought. EC2 may take Spot nodes back at any time: without its primary node "
-            "the cluster is gone, and a raised generation makes a new one. on-demand where data.retain is true."
+            description="How the nodes are bought. EC2 may end Spot nodes at any time. If the primary node ends, the "
+            "cluster ends, and a raised generation makes a new one. If data.retain is true, it must be on-demand."
         ),
-        always("on-demand", "EC2 takes no On-Demand node back; with a Spot node the cluster can be gone"),
+        always("on-demand", "EC2 ends no On-Demand node; the loss of a Spot node can end the cluster"),
     ]
     volume_gib: Annotated[
         int,
         Meta(ge=32, le=16384, description="Storage per node, in GiB."),
-        by_size(32, 64, 64, "the least that EMR takes; core nodes sort larger tables on disk"),
+        by_size(32, 64, 64, "the least that EMR accepts; core nodes sort larger tables on disk"),
     ]
-    # The writers' alarm wants a report in at least one of ten minutes, and an idle writer reports when it has looked.
+    # The writers' alarm needs a report in at least one of ten minutes, and an idle writer reports after each poll.
     idle_seconds_max: Annotated[
         int,
         Meta(
             ge=1,
             le=30,
-            description="The longest pause between two looks for landing objects of a table, in seconds: it starts at "
-            "half a second after work and doubles. Each look is paid for.",
+            description="The longest pause between two polls for landing objects of a table, in seconds. After work "
+            "the pause is half a second, and it doubles with each empty poll.",
         ),
-        by_size(30, 10, 5, "each look is paid for, and a longer pause delays the first change after it"),
+        by_size(30, 10, 5, "each poll costs money, and a longer pause delays the first change after it"),
     ]
     web_interfaces: Annotated[
         bool,
         Meta(
             description="true: the cluster has Hue and Livy, and the bastion reaches them and the interfaces of YARN, "
-            "HDFS, Spark and Trino. None of them asks for a login. A session on the bastion then acts as the "
-            "nodes' role, and so reads and changes every table. false: no Hue, no Livy, no port. A change "
-            "makes a new cluster."
+            "HDFS, Spark and Trino. None of these needs a login. So a session on the bastion can act as the nodes' "
+            "role, and read and change every table. false: no Hue, no Livy, no open port. A change makes a new "
+            "cluster."
         ),
-        always(False, "whoever reaches them can read and change every table"),
+        always(False, "whoever reaches these interfaces can read and change every table"),
     ]
     generation: Annotated[
         int,
-        Meta(ge=1, description="Raise it to get a new cluster when the present one has ended."),
+        Meta(ge=1, description="Raise it to make a new cluster after the present one has ended."),
         always(1, "no cluster was replaced yet"),
     ]
 
 
-# What Kinesis offers: a day to a year.
+# Kinesis keeps records for a day to a year.
 _RetentionHours = Annotated[
     int,
     Meta(ge=24, le=8760, description="How long streams keep records: the time in which a stopped job can catch up."),
-    by_size(24, 72, 168, "a day is the least that Kinesis takes; a job may stop for three days, or for a week"),
+    by_size(24, 72, 168, "a day is the least for Kinesis; otherwise a job may stop for three days, or for a week"),
 ]
 
 
 class CreatedTables(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="created"):
-    """DynamoDB tables, which the deployment makes, and their changes on Kinesis."""
+    """DynamoDB tables and Kinesis streams that the deployment makes."""
 
     stream_shards: Annotated[
         Annotated[int, Meta(ge=1)] | None,
@@ -619,9 +624,9 @@ class CreatedTables(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="creat
 
 
 class ExistingTable(_Part, frozen=True, kw_only=True):
-    """A DynamoDB table that is there, and the stream that its changes go to."""
+    """An existing DynamoDB table, and the stream with its changes."""
 
-    contract: Annotated[str, Meta(min_length=1, description="The contract's table, which is the name of its file.")]
+    contract: Annotated[str, Meta(min_length=1, description="The contract's table, which is also its file's name.")]
     table: Annotated[
         str,
         Meta(
@@ -634,28 +639,28 @@ class ExistingTable(_Part, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=rf"^[A-Za-z0-9_.-]{{1,128}}{END}",
-            description="The name of the Kinesis stream of this account and region that the table's changes go to, and "
-            "no other table's, with times in microseconds.",
+            description="The name of a Kinesis stream in this account and region. It gets only this table's changes, "
+            "with times in microseconds.",
             extra={"expected": "the name of a Kinesis stream, not its ARN"},
         ),
     ]
     stream_key: Annotated[
         _KeyArn,
-        Meta(description="The ARN of the KMS key of the stream; null where it has none, or the account's aws/kinesis."),
-        always(None, "the account's aws/kinesis, or no key, needs no right"),
+        Meta(description="The ARN of the stream's KMS key; null if it has none, or the account's aws/kinesis."),
+        always(None, "no key, or the account's aws/kinesis, needs no right"),
     ]
 
 
 class ExistingTables(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="existing"):
-    """DynamoDB tables and Kinesis streams that are there. A deployment changes nothing in them."""
+    """Existing DynamoDB tables and Kinesis streams. A deployment does not change them."""
 
     stream_retention_hours: Annotated[
         _RetentionHours,
         Meta(
-            description="How long each stream keeps records at least: the time in which a stopped job can catch up. "
-            "Every stream keeps them for less than lake.tombstone_days."
+            description="The least time for which each stream keeps records, in which a stopped job can catch up. "
+            "Every stream must keep records for less than lake.tombstone_days."
         ),
-        always(24, "the least that Kinesis takes: assumed unless you say more"),
+        always(24, "every Kinesis stream keeps records for at least a day"),
     ]
     tables: Annotated[
         tuple[ExistingTable, ...],
@@ -669,26 +674,26 @@ class Glue(_Part, frozen=True, kw_only=True):
     version: Annotated[
         str,
         Meta(description="Glue's version, in quotes.", examples=["5.1"]),
-        always("5.1", "the only release that brings what the job needs"),
+        always("5.1", "the only release with the software that the job needs"),
     ]
     jobs: Annotated[
         Literal["shared", "per-table"],
         Meta(
-            description="shared: one job writes all tables, which share its workers; one that fails does so alone. "
-            "per-table: each table has a job with workers of its own."
+            description="shared: one job writes all tables, which share its workers; if one table fails, the others go "
+            "on. per-table: each table has a job with workers of its own."
         ),
-        always("shared", "one job costs least, and a table that fails does so alone"),
+        always("shared", "one job costs least, and if one table fails, the others go on"),
     ]
     worker_type: Annotated[
         str,
         Meta(description="The workers' type.", examples=["G.025X"]),
         by_size("G.025X", "G.1X", "G.1X", "the smallest worker, or four times its memory for larger batches"),
     ]
-    # One worker drives, so that a job of one would have none to work.
+    # One worker runs the driver, so a job of one worker would have no executor.
     workers: Annotated[
         int,
-        Meta(ge=2, description="Workers per job; one of them drives."),
-        by_size(2, 2, 4, "the least that a job works with; more of them write more buckets at once"),
+        Meta(ge=2, description="Workers per job. One of them runs the driver."),
+        by_size(2, 2, 4, "the least number with which a job works; more workers write more buckets at once"),
     ]
     window_seconds: Annotated[
         int,
@@ -703,17 +708,17 @@ class Glue(_Part, frozen=True, kw_only=True):
             examples=["Sun:3"],
             extra={"expected": "a day and an hour such as Sun:3"},
         ),
-        always("Sun:3", "a time at which few wait for data"),
+        always("Sun:3", "at this time few people wait for data"),
     ]
     epoch: Annotated[
         int,
-        Meta(ge=1, le=MAX_EPOCH, description="Raise it when the stream's history was cut (headwater epoch)."),
-        always(1, "no history was cut yet"),
+        Meta(ge=1, le=MAX_EPOCH, description="Raise it (headwater epoch) after changes of the stream were lost."),
+        always(1, "no change was lost yet"),
     ]
 
 
 class Monitoring(_Part, frozen=True, kw_only=True):
-    """The addresses that get notifications, and the thresholds beyond which they do."""
+    """The addresses that get notifications, and the thresholds of the alarms."""
 
     emails: Annotated[
         tuple[
@@ -727,7 +732,8 @@ class Monitoring(_Part, frozen=True, kw_only=True):
             ...,
         ],
         Meta(
-            description="The addresses that get notifications; each has to confirm. One at least if data is kept.",
+            description="The addresses that get notifications. Each has to confirm. If data.retain is true, at least "
+            "one.",
             extra_json_schema=DIFFERENT,
         ),
         always((), "only you know them"),
@@ -736,82 +742,86 @@ class Monitoring(_Part, frozen=True, kw_only=True):
         Annotated[
             str,
             Meta(
-                # EventBridge puts it into a text as it is, and CloudWatch takes 1,024 characters.
+                # EventBridge puts the address into a text unchanged, and CloudWatch takes 1,024 characters.
                 pattern=rf'^https://[^\s"\\<>]{{1,500}}/{END}',
                 extra={"expected": "an address that begins with https:// and ends with /"},
             ),
         ]
         | None,
         Meta(
-            description="The address that shows the repository's files, such as "
-            "https://github.com/OWNER/NAME/blob/main/. Texts of alarms have it before the path of the runbook. "
-            "null for the path alone."
+            description="The address at which the repository's files are shown, such as "
+            "https://github.com/OWNER/NAME/blob/main/. Alarms put it before the path of a runbook. null: alarms have "
+            "only the path."
         ),
-        always(None, "only you know where the files are shown"),
+        always(None, "only you know this address"),
     ]
     monthly_budget_usd: Annotated[
         int,
-        Meta(ge=1, description="The account's cost per month, in US dollars."),
+        Meta(ge=1, description="The budget for the account per month, in US dollars."),
         by_size(1500, 3500, 6000, "above the estimate of `headwater cost` for the shipped environment of this size"),
     ]
     freshness_seconds: Annotated[
         int,
         Meta(
             ge=1,
-            description="The greatest age of a change when it is committed: twice glue.window_seconds, and twice "
-            "connect.flush_ms and emr.idle_seconds_max together, at least.",
+            description="The alarm's limit for the age of a change at its commit, in seconds. At least twice "
+            "glue.window_seconds, and twice the sum of connect.flush_ms and emr.idle_seconds_max.",
         ),
         by_size(
-            300, 120, 60, "at least twice the longest wait before a commit, so that a single slow commit rings nothing"
+            300, 120, 60, "at least twice the longest wait before a commit, so that one slow commit rings no alarm"
         ),
     ]
     consumer_lag_records: Annotated[
         int,
-        Meta(ge=1, description="Records that the sink may be behind."),
-        by_size(10000, 10000, 50000, "more than a sink of this size has open in usual work"),
+        Meta(ge=1, description="The alarm's limit for the records that the sink is behind."),
+        by_size(10000, 10000, 50000, "more than a sink of this size is behind in usual work"),
     ]
     slot_lag_mib: Annotated[
         int,
-        Meta(ge=1, description="WAL that is kept for the slot, in MiB: wal_mib at most."),
-        by_size(1024, 2048, 8192, "a part of wal_mib, so that a stopped source is known in time"),
+        Meta(ge=1, description="The alarm's limit for the WAL that the slot holds back, in MiB: at most wal_mib."),
+        by_size(1024, 2048, 8192, "a part of wal_mib, so that a stopped source connector is noticed in time"),
     ]
     wal_mib: Annotated[
         int,
-        Meta(ge=1, description="WAL that is kept in all, in MiB."),
-        by_size(4096, 8192, 32768, "more than usual work keeps, and less than hurts the database"),
+        Meta(ge=1, description="The alarm's limit for the whole WAL, in MiB."),
+        by_size(4096, 8192, 32768, "more than in usual work, and less than hurts the database"),
     ]
     iterator_age_seconds: Annotated[
         int,
-        Meta(ge=1, description="How far a job may be behind: less than key_value.stream_retention_hours."),
-        by_size(600, 300, 300, "many windows of the job, and a small part of what the stream keeps"),
+        Meta(
+            ge=1,
+            description="The alarm's limit for the seconds that a job is behind: less than "
+            "key_value.stream_retention_hours.",
+        ),
+        by_size(600, 300, 300, "many windows of the job, and a small part of the stream's retention"),
     ]
     replication_age_seconds: Annotated[
         int,
-        Meta(ge=1, description="How far DynamoDB may be behind with its stream."),
+        Meta(ge=1, description="The alarm's limit for the seconds that DynamoDB is behind with its stream."),
         by_size(120, 60, 60, "DynamoDB is usually behind by less than a second"),
     ]
     quarantined_records: Annotated[
         int,
-        Meta(ge=0, description="Records that may be put aside in five minutes."),
-        always(0, "somebody should look at each"),
+        Meta(ge=0, description="The alarm's limit for records that go into quarantine in five minutes."),
+        always(0, "somebody should look at each record"),
     ]
     unfit_values: Annotated[
         int,
-        Meta(ge=0, description="Values that may be unfit for their columns in five minutes."),
-        always(0, "somebody should look at each"),
+        Meta(ge=0, description="The alarm's limit for unfit values in five minutes."),
+        always(0, "somebody should look at each value"),
     ]
     comparison_minutes: Annotated[
         Annotated[int, Meta(ge=5, le=1440)] | None,
         Meta(
-            description="For how many minutes headwater verify --watch may say nothing of a table; null where nobody "
-            "has to run it."
+            description="The alarm's limit for the minutes in which headwater verify --watch reports nothing about a "
+            "table. null: nobody has to run it."
         ),
         always(None, "nobody has to run a comparison"),
     ]
 
 
 class Bi(_Part, frozen=True, kw_only=True):
-    """QuickSight."""
+    """QuickSight's data sets, analysis and dashboard."""
 
     principal: Annotated[
         str,
@@ -823,28 +833,25 @@ class Bi(_Part, frozen=True, kw_only=True):
     ]
     refresh: Annotated[
         Literal["hourly", "daily"] | None,
-        Meta(
-            description="How often QuickSight reads the data anew, which it then keeps itself; null for a query each "
-            "time that somebody looks."
-        ),
-        always(None, "a query each time shows what the lake has now"),
+        Meta(description="How often QuickSight imports the data. null: each view of a chart queries the lake."),
+        always(None, "a query for each view shows the lake's current rows"),
     ]
 
 
 class Deployment(_Part, frozen=True, kw_only=True):
-    """How long a deployment waits for what it has asked for."""
+    """The times for which a deployment waits."""
 
-    # CDK's framework wants what divides the time for which it looks.
+    # CDK's framework wants a divisor of the total time for which it waits.
     poll_seconds: Annotated[
         Literal[1, 5, 10, 30, 60],
-        Meta(description="The time from one look at a custom resource to the next, in seconds."),
-        always(30, "what it waits for takes minutes, and each look calls a function"),
+        Meta(description="The seconds between two polls of a custom resource."),
+        always(30, "custom resources take minutes, and each poll calls a function"),
     ]
     settled_seconds: Annotated[
         int,
         Meta(
             ge=1,
-            description="How long the writer's step must have run before its deployment is done, in seconds.",
+            description="The seconds for which the writer's step must have run before its deployment is done.",
         ),
         always(90, "a driver with a wrong argument has failed by then"),
     ]
@@ -854,23 +861,30 @@ class PostgresqlSections(NamedTuple):
     """The sections that only contracts of PostgreSQL need."""
 
     network: Network
+    """The VPC."""
     database: Aurora | ExistingDatabase
+    """The source database."""
     stream: Stream
+    """The Kafka cluster."""
     connect: Connect
+    """The connectors."""
     emr: Emr
+    """The writer's cluster."""
 
 
 class DynamodbSections(NamedTuple):
     """The sections that only contracts of DynamoDB need."""
 
     key_value: CreatedTables | ExistingTables
+    """The DynamoDB tables and their streams."""
     glue: Glue
+    """The streaming jobs."""
 
 
 SECTIONS = {POSTGRESQL: PostgresqlSections._fields, DYNAMODB: DynamodbSections._fields}
-"""The names of the sections that only one source needs, by the source. All of a source's are null, or none is."""
+"""By source, the names of the sections that only this source needs. Either all of them are null, or none is."""
 SOURCE_NAMES = {POSTGRESQL: "PostgreSQL", DYNAMODB: "DynamoDB"}
-"""What people call the sources."""
+"""The names of the sources in messages."""
 
 
 class Environment(_Part, frozen=True, kw_only=True):
@@ -878,31 +892,32 @@ class Environment(_Part, frozen=True, kw_only=True):
 
     name: Annotated[
         str,
-        Meta(description="The environment's name, as the file's."),
-        derived(_name, "the file's name", "a name stands in one place"),
+        Meta(description="The environment's name, which must be the file's name."),
+        derived(_name, "the file's name", "a name should be written in one place"),
     ]
     size: Annotated[
         Size,
         Meta(
-            description="How much the environment is made for: it decides the defaults of sizes, zones, retentions and "
-            "alarms' thresholds. small: to try all parts. medium: as large, with less of everything. large: production."
+            description="The size of the environment, which decides the defaults of sizes, zones, retentions and "
+            "alarms' thresholds. small: to try all parts. medium: the parts of large, with less capacity. large: "
+            "production."
         ),
         always("small", "it costs least"),
     ]
     account: Annotated[
         Annotated[str, Meta(pattern=f"^[0-9]{{12}}{END}")] | None,
         Meta(
-            description="The account's 12 digits in quotes. null, which deploys to the account of the credentials at "
-            "hand, is refused where data is retained.",
+            description="The account's 12 digits in quotes. null deploys to the account of the current credentials. "
+            "It is refused if data.retain is true.",
             extra={"expected": "12 digits in quotes, or null"},
         ),
-        always(None, "only you know it; data may be retained only in an account that the file names"),
+        always(None, "only you know the account; data may be retained only in an account that the file names"),
     ]
     region: Annotated[
         str,
         Meta(
             pattern=f"^[a-z]{{2}}(-[a-z]+)+-[0-9]{END}",
-            description="Where the environment is deployed.",
+            description="The region to which the environment is deployed.",
             examples=["eu-central-1"],
             extra={"expected": "a region such as eu-central-1"},
         ),
@@ -910,19 +925,19 @@ class Environment(_Part, frozen=True, kw_only=True):
     availability_zones: Annotated[
         tuple[str, ...],
         Meta(
-            description="Two or three zones of the region, named because a look-up would need credentials.",
+            description="Two or three zones of the region. The file names them, because a look-up needs credentials.",
             extra_json_schema={"minItems": 2, "maxItems": 3, **DIFFERENT},
         ),
         derived(
             _zones,
             "the region's zones a and b for small, or else a, b and c",
-            "MSK and Aurora take two or more, and with three one may be lost",
+            "MSK and Aurora need at least two zones, and with three one may be lost",
         ),
     ]
     log_days: Annotated[
         LogDays,
         Meta(description="How long log groups and the log bucket keep logs, in days."),
-        by_size(14, 30, 365, "long enough to find the cause of a failure; in production, to audit a year"),
+        by_size(14, 30, 365, "long enough to find the cause of a failure; in production, long enough to audit a year"),
     ]
     deployment: Deployment
     data: Data
@@ -931,19 +946,23 @@ class Environment(_Part, frozen=True, kw_only=True):
     database: Annotated[
         Aurora | ExistingDatabase | None,
         Meta(
-            description="The PostgreSQL database: Aurora, which the deployment makes, or one that is there; null if no "
+            description="The PostgreSQL database: Aurora, which the deployment makes, or an existing one; null if no "
             "contract is of PostgreSQL."
         ),
         DefaultKind("aurora", "without the address of a database, the deployment makes one"),
     ]
-    stream: Annotated[Stream | None, Meta(description="MSK; null if no contract is of PostgreSQL.")]
-    connect: Annotated[Connect | None, Meta(description="MSK Connect; null if no contract is of PostgreSQL.")]
-    emr: Annotated[Emr | None, Meta(description="The cluster of the writer; null if no contract is of PostgreSQL.")]
+    stream: Annotated[
+        Stream | None, Meta(description="The Kafka cluster in MSK; null if no contract is of PostgreSQL.")
+    ]
+    connect: Annotated[
+        Connect | None, Meta(description="The connectors in MSK Connect; null if no contract is of PostgreSQL.")
+    ]
+    emr: Annotated[Emr | None, Meta(description="The writer's EMR cluster; null if no contract is of PostgreSQL.")]
     key_value: Annotated[
         CreatedTables | ExistingTables | None,
         Meta(
-            description="The DynamoDB tables: those that the deployment makes, or ones that are there; null if no "
-            "contract is of DynamoDB."
+            description="The DynamoDB tables, which the deployment makes, or existing ones; null if no contract is of "
+            "DynamoDB."
         ),
         DefaultKind("created", "without the names of tables, the deployment makes them"),
     ]
@@ -951,7 +970,7 @@ class Environment(_Part, frozen=True, kw_only=True):
     monitoring: Monitoring
     bi: Annotated[
         Bi | None,
-        Meta(description="QuickSight, which must be set up in the account; null for none."),
+        Meta(description="QuickSight, which must already be set up in the account; null for no charts."),
         always(None, "QuickSight has to be set up in the account before"),
     ]
 
@@ -962,31 +981,31 @@ class Environment(_Part, frozen=True, kw_only=True):
 
     @property
     def prefix(self) -> str:
-        """The prefix of the names of its stacks and resources. Some have it as their name."""
+        """The prefix of the names of the environment's stacks and resources. Some names are only the prefix."""
         return f"headwater-{self.name}"
 
     @property
     def is_local(self) -> bool:
-        """Whether it is deployed to the local AWS."""
+        """Whether the environment is deployed to the local AWS."""
         return self.account == LOCAL_ACCOUNT
 
     @property
     def deletes_data(self) -> bool:
-        """Whether data goes when its stack goes: both settings say so."""
+        """Whether data is deleted with its stack, because both settings say so."""
         return not self.data.retain and self.data.delete_with_stacks_of == self.name
 
     def describes(self, source: str) -> bool:
-        """Whether the file has the sections that only contracts of ``source`` need."""
+        """Return whether the file has the sections that only contracts of ``source`` need."""
         return all(getattr(self, section) is not None for section in SECTIONS[source])
 
     @property
     def postgresql(self) -> PostgresqlSections:
-        """The sections that contracts of PostgreSQL need. Raises UserError naming the first that is null."""
+        """The sections that contracts of PostgreSQL need. Raises UserError for the first section that is null."""
         return PostgresqlSections(*self._needed(POSTGRESQL))
 
     @property
     def dynamodb(self) -> DynamodbSections:
-        """The sections that contracts of DynamoDB need. Raises UserError naming the first that is null."""
+        """The sections that contracts of DynamoDB need. Raises UserError for the first section that is null."""
         return DynamodbSections(*self._needed(DYNAMODB))
 
     def _needed(self, source: str) -> Iterator[Any]:
@@ -997,27 +1016,30 @@ class Environment(_Part, frozen=True, kw_only=True):
                     f"config/{self.name}.yaml",
                     section,
                     None,
-                    f"a mapping, because there are contracts of {SOURCE_NAMES[source]}: remove the "
-                    "null, so that the section has its defaults, or remove these contracts",
+                    f"a mapping, because there are contracts of {SOURCE_NAMES[source]}: remove the null, so that the "
+                    "section gets its defaults, or remove these contracts",
                 )
             yield value
 
 
 class Rule(NamedTuple):
-    """What must be true of a field (its dotted path), whether it is, and which value is expected. A rule that rests on
-    a list which may be older than AWS's offer only warns."""
+    """A rule for a field of an environment, and its result."""
 
     field: str
+    """The field's dotted path."""
     holds: bool
+    """Whether the field's value fits the rule."""
     expected: str
+    """The expected value, in words."""
     only_warns: bool = False
+    """Whether a misfit only gives a warning, because the rule's list may be older than AWS's offers."""
 
 
 def names(folder: Path) -> list[str]:
-    """The names of the environments in a folder. Raises UserError for a file with the ending ``.yml``."""
+    """Return the names of the environments in a folder, sorted. Raises UserError if it has a ``.yml`` file."""
     return sorted(path.stem for path in yaml_paths(folder))
 
 
 def on_aws(folder: Path) -> list[str]:
-    """The names of the environments that are deployed to AWS, and not to the local one."""
+    """Return the names of the environments that are deployed to AWS, and not to the local AWS."""
     return [name for name in names(folder) if read_yaml(folder / f"{name}.yaml").get("account") != LOCAL_ACCOUNT]

@@ -1,9 +1,9 @@
-"""How the memory of EMR's nodes is shared out between the writer, YARN and Trino, so that the sum fits.
+"""Divides the memory of EMR's nodes between the writer, YARN and Trino. Amounts are in MiB.
 
-EMR gives YARN most of a core node, and Trino's heap comes on top. On the primary node the step's driver runs beside
-Trino's coordinator and a dozen daemons. Amounts are in MiB. Trino's heap itself cannot be set, because jvm.config is
-not configurable (https://docs.aws.amazon.com/emr/latest/ReleaseGuide/Trino-considerations.html). Its queries' memory
-can be set.
+EMR's defaults give YARN most of a core node, and Trino's heap comes on top. On the primary node, the step's driver runs
+beside Trino's coordinator and a dozen daemons. Trino's heap cannot be set, because jvm.config is not configurable
+(https://docs.aws.amazon.com/emr/latest/ReleaseGuide/Trino-considerations.html). The memory of Trino's queries can be
+set.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from headwater.contract.model import POSTGRESQL
 from headwater.environment import allow_lists
 from headwater.environment.model import Environment, Rule
 
-# Estimates. Linux and EMR's agents, and the daemons: HDFS's NameNode, YARN's ResourceManager, Hive, the history servers
-# and, if the environment asks for them, Hue and Livy on the primary node; DataNode and NodeManager on a core node.
+# All these amounts are estimates.
 PRIMARY_SYSTEM = 7168
+"""Linux, EMR's agents, NameNode, ResourceManager, Hive, history servers, and if configured Hue and Livy."""
 CORE_SYSTEM = 3072
-# DataNode and NodeManager, where the primary node is alone and has them too.
+"""Linux, EMR's agents, DataNode and NodeManager on a core node."""
 CORE_DAEMONS = 2048
-# Of Trino's process beside what queries take and the headroom; of the driver's beside its heap, with its Python.
+"""DataNode and NodeManager on a primary node without core nodes."""
 TRINO_PROCESS = 1024
+"""Trino's process without the memory of queries and the headroom."""
 DRIVER_PROCESS = 1024
+"""The driver's process without its heap, including its Python process."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +41,27 @@ class Shares:
 
     @property
     def driver_heap(self) -> int:
-        """The heap of the step's driver."""
+        """The heap of the step's driver, in MiB."""
         return self.primary // 8
 
     @property
     def yarn(self) -> int:
-        """What YARN gives to containers on a core node. The application master takes 1 GiB of it on one node."""
+        """The memory that YARN gives to containers on a core node. On one node the application master takes 1 GiB."""
         return self.primary // 4 if self.alone else self.core // 2
 
     @property
     def executor_heap(self) -> int:
-        """The heap of an executor; with ``executor_overhead`` it leaves a fourth of YARN's memory to others."""
+        """The heap of an executor. Heap and ``executor_overhead`` leave a fourth of YARN's memory to others."""
         return self.yarn * 5 // 8
 
     @property
     def executor_overhead(self) -> int:
-        """What an executor takes beside its heap, with its Python workers."""
+        """The memory of an executor and its Python workers beside its heap."""
         return self.yarn // 8
 
     @property
     def trino_query(self) -> int:
-        """The most that one query of Trino takes on a node. Coordinator and workers have one setting."""
+        """The largest memory that one Trino query may use on a node. Coordinator and workers share the setting."""
         return (self.primary if self.alone else min(self.primary, self.core)) // 8
 
     @property
@@ -69,13 +71,13 @@ class Shares:
 
     @property
     def primary_sum(self) -> int:
-        """The memory that the primary node needs in all, in MiB."""
+        """The memory that the primary node needs in total, in MiB."""
         of_core = CORE_DAEMONS + self.yarn if self.alone else 0
         return PRIMARY_SYSTEM + of_core + self.driver_heap + DRIVER_PROCESS + self._trino
 
     @property
     def core_sum(self) -> int:
-        """The memory that a core node needs in all, in MiB."""
+        """The memory that a core node needs in total, in MiB."""
         return CORE_SYSTEM + self.yarn + self._trino
 
     @property
@@ -84,7 +86,7 @@ class Shares:
 
 
 def shares(environment: Environment) -> Shares:
-    """The shares on an environment's nodes."""
+    """Return the shares of the memory of an environment's nodes."""
     emr = environment.postgresql.emr
     return Shares(
         allow_lists.memory_mib(emr.primary_type), allow_lists.memory_mib(emr.core_type), alone=emr.core_nodes == 0
@@ -92,7 +94,7 @@ def shares(environment: Environment) -> Shares:
 
 
 def rules(environment: Environment) -> Iterator[Rule]:
-    """A rule for each kind of node: its memory is enough. There is none without EMR."""
+    """Yield a rule for each kind of node that checks its memory; no rule without EMR."""
     if not environment.describes(POSTGRESQL):
         return
     planned = shares(environment)
@@ -100,4 +102,4 @@ def rules(environment: Environment) -> Iterator[Rule]:
     if not planned.alone:
         sums["emr.core_type"] = (planned.core_sum, planned.core)
     for field, (needed, memory) in sums.items():
-        yield Rule(field, needed <= memory, f"a type with more memory: {needed} MiB are needed, and it has {memory}")
+        yield Rule(field, needed <= memory, f"a type with more memory: it has {memory} MiB, and needs {needed} MiB")

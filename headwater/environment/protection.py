@@ -1,9 +1,10 @@
-"""Which stacks a deployment may protect from deletion.
+"""Tells which stacks a deployment may protect from deletion.
 
-CDK switches on a stack's termination protection before CloudFormation creates anything in it. CloudFormation refuses
-to delete a protected stack, and Aurora and DynamoDB refuse to delete protected clusters and tables. So a protected
-stack whose creation fails can neither be rolled back nor be deleted, and its fixed names refuse the next try.
-``headwater deploy`` therefore creates a stack without protection, and protects it once it is complete.
+CDK switches on a stack's termination protection before CloudFormation creates the stack's resources. CloudFormation
+refuses to delete a protected stack, and Aurora and DynamoDB refuse to delete protected clusters and tables. So if the
+creation of a protected stack fails, CloudFormation can neither roll it back nor delete it. The next try then fails at
+the stack's fixed names. ``headwater deploy`` therefore creates a stack without protection, and protects it once it is
+complete.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 UNPROTECTED = "unprotected"
-"""The context that names the stacks to synthesize without protection, separated by commas."""
+"""The CDK context with the names of the stacks to synthesize without protection, separated by commas."""
 
 _COMPLETE = ("CREATE_COMPLETE", "UPDATE_", "IMPORT_")
 
 
 def incomplete(there: Mapping[str, Any], stacks: Sequence[str]) -> list[str]:
-    """Return the names in ``stacks`` of stacks whose creation has never succeeded, in the order given.
+    """Return the names of those ``stacks`` whose creation has never succeeded, in the same order.
 
     ``there`` is the result of ``described_stacks``.
     """
@@ -26,6 +27,6 @@ def incomplete(there: Mapping[str, Any], stacks: Sequence[str]) -> list[str]:
 
 
 def described_stacks(cloudformation: Any) -> dict[str, Any]:
-    """Each stack of the account and region as CloudFormation describes it, by its name. Raises what boto3 raises."""
+    """Return CloudFormation's description of each stack in the account and region, by name. Raises boto3's errors."""
     pages = cloudformation.get_paginator("describe_stacks").paginate()
     return {stack["StackName"]: stack for page in pages for stack in page["Stacks"]}

@@ -1,4 +1,4 @@
-"""The authorities that sign the certificates of PostgreSQL databases: RDS's in each region, or an environment's own."""
+"""The authorities that sign certificates of PostgreSQL databases: RDS's for each region, or an environment's own."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 
 
 def identifier() -> str:
-    """The ``CACertificateIdentifier`` that every instance is given."""
+    """Return the ``CACertificateIdentifier`` of every database instance that a deployment makes."""
     name: str = _document()["authority"]
     return name
 
 
 def root(region: str) -> str:
-    """The authority's root certificate in a region, as PEM. Raises UserError if the file has none."""
+    """Return the authority's root certificate in a region, as PEM. Raises UserError if the file lacks the region."""
     roots: dict[str, str] = _document()["roots"]
     if region not in roots:
         raise refusal(
@@ -37,7 +37,7 @@ def root(region: str) -> str:
 def trusted(environment: Environment, folder: Path) -> str:
     """Return the root certificate, as PEM, by which clients verify the server of an environment's database.
 
-    ``folder`` is the lake folder: ``database.root_certificate`` is a path in it. Raises UserError.
+    ``folder`` is the lake folder, to which the path in ``database.root_certificate`` is relative. Raises UserError.
     """
     file = environment.postgresql.database.root_certificate
     if file is None:
@@ -45,8 +45,8 @@ def trusted(environment: Environment, folder: Path) -> str:
     path = folder / file
     text = path.read_text() if path.exists() else None
     if text is None or _CERTIFICATE not in text:
-        found = "which is missing" if text is None else "without one"
-        raise UserError(f"database.root_certificate: found {file}, {found}, expected a certificate as PEM")
+        found = "which is missing" if text is None else "which has no certificate"
+        raise UserError(f"database.root_certificate: found {file}, {found}, expected a file with a PEM certificate")
     return text
 
 

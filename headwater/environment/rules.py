@@ -1,6 +1,6 @@
-"""Reads an environment, and checks what its fields must be beside each other and what AWS offers of them.
+"""Reads an environment, and checks its fields against each other and against AWS's offers.
 
-``environment`` says which values each field takes by itself.
+``model`` says which values each field takes by itself.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from headwater.yaml_files import convert, read_yaml, refusal
 
 _MINUTE = 60
 _DAY_HOURS = 24
-# RFC 1918, without 192.168.0.0/16, which is among the next.
+# The private networks of RFC 1918, without 192.168.0.0/16, which MSK Connect does not reach.
 _PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12")))
-# Connectors of MSK Connect reach nothing there: https://docs.aws.amazon.com/msk/latest/developerguide/
+# Networks that MSK Connect does not reach: https://docs.aws.amazon.com/msk/latest/developerguide/
 # msk-connect-from-connectors.html
 _OF_MSK_CONNECT = tuple(map(ipaddress.IPv4Network, ("10.99.0.0/16", "172.21.0.0/16", "192.168.0.0/16")))
 
 
 def read_environment(name: str, folder: Path) -> Environment:
-    """Read ``<folder>/<name>.yaml``, with defaults for missing fields. Raises UserError naming file, field, found and
-    expected.
+    """Read ``<folder>/<name>.yaml``, with defaults for missing fields.
 
-    A value that is in no list of AWS's offer is only reported on standard error, because AWS may offer it by now.
+    Raises UserError, which names file, field, found and expected. A value that is missing from a list of AWS's offers
+    only gives a warning on standard error, because AWS may offer it by now.
     """
     return read_with_origins(name, folder)[0]
 
 
 def read_with_origins(name: str, folder: Path) -> tuple[Environment, dict[str, Origin]]:
-    """Read an environment, and where each of its values comes from, by dotted path. Raises as ``read_environment``."""
+    """Return an environment, and the origin of each value by its dotted path. Raises as ``read_environment`` does."""
     known = names(folder)
     if name not in known:
         expected = f"one of {', '.join(known)}, a file in {folder}" if known else f"a file {name}.yaml in {folder}"
@@ -63,10 +63,16 @@ def read_with_origins(name: str, folder: Path) -> tuple[Environment, dict[str, O
 
 
 def from_document(document: object, name: str, where: str) -> tuple[Environment, dict[str, Origin]]:
-    """Build an environment from its file's document, and say where each value comes from; ``where`` names the file in
-    errors. Raises as ``read_environment``."""
+    """Return the environment that a document describes, and the origin of each value by its dotted path.
+
+    - ``name``: the file's name without its ending.
+    - ``where``: the file's path, for errors.
+
+    Raises as ``read_environment`` does.
+    """
     whole, origins = complete(document, Environment, name=name)
     environment = convert(whole, Environment, where)
+    # Raise the first rule that does not hold, unless it only warns.
     for field, holds, expected, only_warns in _rules(environment, name):
         if holds:
             continue
@@ -75,13 +81,13 @@ def from_document(document: object, name: str, where: str) -> tuple[Environment,
         problem = refusal(where, field, found, expected, origins[field].note)
         if not only_warns:
             raise problem
-        sys.stderr.write(f"warning: {problem}; if AWS offers it, go on\n")
+        sys.stderr.write(f"warning: {problem}; if AWS offers this value by now, go on\n")
     return environment, origins
 
 
 def _rules(environment: Environment, stem: str) -> Iterator[Rule]:
-    """All rules. ``stem`` is the file's name without its ending."""
-    yield Rule("name", environment.name == stem, f"{stem}, as the file is called")
+    """Yield all rules. ``stem`` is the file's name without its ending."""
+    yield Rule("name", environment.name == stem, f"{stem}, the name of the file")
     yield from _section_rules(environment)
     yield from _data_rules(environment)
     if environment.describes(POSTGRESQL):
@@ -118,19 +124,19 @@ def _data_rules(environment: Environment) -> Iterator[Rule]:
     yield Rule(
         "data.delete_with_stacks_of",
         confirmed is None or (confirmed == name and not data.retain),
-        "null where data.retain is true" if data.retain else f"{name}, or null",
+        "null if data.retain is true" if data.retain else f"{name}, or null",
     )
     yield Rule(
         "account",
         environment.account is not None or not data.retain,
-        "12 digits in quotes where data.retain is true, so that other credentials are refused",
+        "12 digits in quotes if data.retain is true, so that credentials of other accounts are refused",
     )
     yield Rule("data.retain", data.retain or name != "prod", "true in prod")
-    # What saves money at the price of interruptions is for environments that may lose their data too.
+    # Settings that save money but cause interruptions are only for environments that may also lose their data.
     careful_values = (("emr.market", "on-demand"), ("network.endpoint_zones", "all"))
     for field, careful in careful_values if environment.describes(POSTGRESQL) else ():
         holds = not data.retain or attrgetter(field)(environment) == careful
-        yield Rule(field, holds, f"{careful} where data.retain is true")
+        yield Rule(field, holds, f"{careful} if data.retain is true")
 
 
 def _network_rules(network: Network) -> Iterator[Rule]:
@@ -142,7 +148,7 @@ def _network_rules(network: Network) -> Iterator[Rule]:
         and any(map(cidr.subnet_of, _PRIVATE))
         and not any(map(cidr.overlaps, _OF_MSK_CONNECT)),
         f"an IPv4 network of /16 to /18, such as 10.40.0.0/16, within {_listed(_PRIVATE)}, and apart from "
-        f"{_listed(_OF_MSK_CONNECT)}, where MSK Connect reaches nothing",
+        f"{_listed(_OF_MSK_CONNECT)}, which MSK Connect does not reach",
     )
     wants_instance = network.nat == "instance"
     yield Rule(
@@ -160,7 +166,7 @@ def _network_rules(network: Network) -> Iterator[Rule]:
 
 
 def _network(text: str) -> ipaddress.IPv4Network | None:
-    """The network of a text, if it is written as templates and comparisons have it: address and length."""
+    """Return the network of a text such as ``10.40.0.0/16``; None for any other spelling, which templates refuse."""
     try:
         network = ipaddress.IPv4Network(text)
     except ValueError:
@@ -188,7 +194,7 @@ def _existing_database_rules(environment: Environment, database: ExistingDatabas
         "database.cidr",
         cidr is not None and not any(map(cidr.overlaps, (own, *_OF_MSK_CONNECT))),
         f"an IPv4 network such as 10.60.0.0/16, apart from network.cidr ({own}), and from {_listed(_OF_MSK_CONNECT)}, "
-        "where MSK Connect reaches nothing",
+        "which MSK Connect does not reach",
     )
     if database.peering is not None:
         tables = database.peering.route_tables
@@ -209,13 +215,13 @@ def _key_value_rules(environment: Environment) -> Iterator[Rule]:
 
 
 def _of_region(environment: Environment, key: str | None) -> tuple[bool, str]:
-    """Return whether a key is of the environment's region, and the text of the expected key."""
+    """Return whether a key is in the environment's region, and the words for the expected key."""
     return key is None or key.split(":")[3] == environment.region, f"a key of {environment.region}"
 
 
 def _sink_rules(sections: PostgresqlSections) -> Iterator[Rule]:
     partitions, tasks = sections.stream.partitions, sections.connect.sink_tasks
-    # Kafka's range assignor gives the first tasks a topic's partitions, and the others none where there are fewer.
+    # If a topic has fewer partitions than there are tasks, Kafka's range assignor gives the last tasks no partition.
     yield Rule("connect.sink_tasks", tasks <= partitions, f"at most stream.partitions ({partitions})")
     yield Rule("connect.sink_workers", sections.connect.sink_workers <= tasks, f"at most sink_tasks ({tasks})")
 
@@ -227,11 +233,11 @@ def _retention_rules(environment: Environment) -> Iterator[Rule]:
         streams["stream.retention_hours"] = environment.postgresql.stream.retention_hours
     if environment.describes(DYNAMODB):
         streams["key_value.stream_retention_hours"] = environment.dynamodb.key_value.stream_retention_hours
-    # What a stream or the landing bucket still holds can arrive again.
+    # Tombstones must outlast the records in streams and the landing objects, because these can be read again.
     for name, hours in streams.items():
         holds = lake.tombstone_days * _DAY_HOURS > hours
         yield Rule("lake.tombstone_days", holds, f"more than {name} ({hours} hours)")
-    # A table that is set back to one of its versions must be able to read on.
+    # A table that is set back to an earlier version must still find the landing objects after that version.
     hours = lake.landing_days * _DAY_HOURS
     yield Rule("lake.file_version_hours", lake.file_version_hours <= hours, f"at most landing_days ({hours} hours)")
     yield Rule(
@@ -243,12 +249,12 @@ def _monitoring_rules(environment: Environment) -> Iterator[Rule]:
     settings = environment.monitoring
     emails = settings.emails
     yield Rule("monitoring.emails", len(set(emails)) == len(emails), "different addresses")
-    yield Rule("monitoring.emails", bool(emails) or not environment.data.retain, "an address where data.retain is true")
-    # A change waits for its window, or to be landed and found, and then for the commit.
+    yield Rule("monitoring.emails", bool(emails) or not environment.data.retain, "an address if data.retain is true")
+    # A change waits for the commit, and before that for the Glue job's window, or for the sink and the writer's poll.
     waits = {}
     if environment.describes(DYNAMODB):
         waits["glue.window_seconds"] = window = environment.dynamodb.glue.window_seconds
-        # The alarm on freshness wants a figure in three of five minutes.
+        # The freshness alarm needs a figure in three of five minutes.
         yield Rule("glue.window_seconds", window <= _MINUTE, f"1 to {_MINUTE}")
     if environment.describes(POSTGRESQL):
         idle = environment.postgresql.emr.idle_seconds_max
@@ -263,7 +269,7 @@ def _monitoring_rules(environment: Environment) -> Iterator[Rule]:
     least = 2 * max(waits.values(), default=0)
     twice = ", and ".join(f"twice {setting}" for setting in waits)
     yield Rule("monitoring.freshness_seconds", settings.freshness_seconds >= least, f"{least} or more: {twice}")
-    # What a slot holds back is part of all WAL.
+    # The WAL that a slot holds back is a part of the whole WAL.
     yield Rule(
         "monitoring.slot_lag_mib", settings.slot_lag_mib <= settings.wal_mib, f"at most wal_mib ({settings.wal_mib})"
     )

@@ -18,12 +18,12 @@ ENVIRONMENT = SCHEMAS / "environment.schema.json"
 
 
 def files() -> dict[Path, str]:
-    """The files of ``schemas/`` with their text."""
+    """Return the files of ``schemas/`` with their texts."""
     return {CONTRACT: _text(_contract()), ENVIRONMENT: _text(_environment())}
 
 
 def _environment() -> dict[str, Any]:
-    """A field is required if it has no default. Each description ends with its field's default."""
+    """Return the schema of environments: fields without defaults are required, and descriptions name the defaults."""
     schema = msgspec.json.schema(Environment)
     for struct in _structs(Environment):
         part = schema["$defs"][struct.__name__]
@@ -35,7 +35,7 @@ def _environment() -> dict[str, Any]:
             if field.default_kind is not None:
                 schema["$defs"][field.struct_of({}).__name__]["required"].remove(KIND)
         part["required"] = [name for name in part["required"] if name not in known or known[name].is_mandatory]
-        # msgspec adds the field of a tag by itself, without a description.
+        # msgspec adds the field of a tag without a description.
         tag = part["properties"].get(KIND, {})
         if "description" not in tag and "enum" in tag:
             tag["description"] = part["description"]
@@ -43,7 +43,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _structs(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
-    """A Struct and all that are in its fields."""
+    """Yield a Struct and all Structs in its fields."""
     yield struct
     for field in fields(struct).values():
         for inner in field.structs:
@@ -51,7 +51,7 @@ def _structs(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
 
 
 def _contract() -> dict[str, Any]:
-    """The source's database decides which fields a contract and its columns have."""
+    """Return the schema of contracts. The source's database decides which fields a contract and its columns have."""
     (postgresql, dynamodb), parts = msgspec.json.schema_components(
         [PostgresqlContract, DynamodbContract], ref_template="#/$defs/{name}"
     )

@@ -1,4 +1,4 @@
-"""Which stacks only one source needs, and which stay without it; and which stacks refuse another kind of source."""
+"""The stacks that only one source needs. Some stay without their source, and some refuse another kind of source."""
 
 from __future__ import annotations
 
@@ -22,32 +22,37 @@ STACKS = {
     ),
     DYNAMODB: ("key-value", "glue-job"),
 }
-"""The stacks that only one source needs, by their names within the environment. A stack comes after those it needs.
+"""By source, the stacks that only this source needs, by their names without the prefix.
 
-They are deleted in the reverse order. So connect goes first, and the connector drops its slot while the database is
-there."""
+A stack comes after the stacks that it needs. Stacks are deleted in the reverse order. So connect is deleted first, and
+the connector drops its slot while the database still exists.
+"""
 _OF_A_KIND = {
     "database": {"connect"},
     "database-content": {"connect"},
     "key-value": {"glue-job"},
     "database-peering": {"connect", "database"},
 }
-"""The stacks that only one kind of a source has, and others. The other kind has taken their place if an app with these
-others has not them."""
+"""The stacks that only one kind of a source has, each with other stacks that both kinds have.
+
+If an app has these other stacks but not the stack itself, it uses the other kind.
+"""
 SHARED = ("lake", "monitoring", "bi")
-"""The stacks that no source has for itself, by their names within the environment. Only some environments have bi."""
+"""The stacks that all sources share, by their names without the prefix. Only some environments have bi."""
 SOURCES_OUTPUT = "Sources"
-"""The output of the lake's stack that names the sources it was deployed for, with commas between them."""
+"""The output of the lake's stack with the sources that it was deployed for, separated by commas."""
 WITH_DATA = ("network", "database", "stream", "stream-topics", "key-value")
-"""The stacks that hold a source's data, and the network in which its database and brokers are. They stay if the
-environment keeps its data: their resources have fixed names, which would refuse a later stack."""
+"""The stacks with a source's data, and the network of its database and brokers.
+
+They stay if the environment keeps its data. Their resources have fixed names, so a second stack could not be made.
+"""
 
 
 def refuse_another_kind(environment: Environment, there: Collection[str], wanted: Collection[str]) -> None:
-    """Raise UserError if the account has stacks of the environment that another kind of its sources has made.
+    """Raise UserError if the account has stacks that belong to another kind of one of the environment's sources.
 
-    ``there`` and ``wanted`` are names in CloudFormation. No deploy would update such stacks, and they need what this
-    deploy would take away.
+    ``there`` and ``wanted`` are names in CloudFormation. A deploy would not update such stacks, and it would remove
+    resources that these stacks need.
     """
     prefix = f"{environment.prefix}-"
     left = [
@@ -60,14 +65,16 @@ def refuse_another_kind(environment: Environment, there: Collection[str], wanted
     if left:
         raise UserError(
             f"{environment.name}: found the stacks {', '.join(left)} of another database.kind or key_value.kind, "
-            f"expected none: bring the former file back and `headwater destroy --env {environment.name}` first, or "
+            f"expected none: first restore the former file and run `headwater destroy --env {environment.name}`, or "
             "make another environment (docs/how-to/existing-sources.md)"
         )
 
 
 def left_over(source: str, there: Collection[str], wanted: Collection[str]) -> list[str]:
-    """The stacks of a source that are ``there``, in the order of their deletion, if none of the source is ``wanted``.
-    Names are those within the environment."""
+    """Return the stacks of a source that are ``there`` in the order of their deletion, if no stack of it is ``wanted``.
+
+    All names are without the prefix.
+    """
     stacks = STACKS[source]
     if any(part in wanted for part in stacks):
         return []
@@ -75,7 +82,6 @@ def left_over(source: str, there: Collection[str], wanted: Collection[str]) -> l
 
 
 def divided(left: Sequence[str], environment: Environment) -> tuple[list[str], list[str]]:
-    """Divide the stacks that are left over into those that are deleted, and those that stay with the data that the
-    environment keeps."""
+    """Divide the stacks that are left over into stacks to delete, and stacks that stay because of their data."""
     kept = [part for part in left if part in WITH_DATA and not environment.deletes_data]
     return [part for part in left if part not in kept], kept

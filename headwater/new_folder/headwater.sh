@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs the release of Headwater that headwater.yaml names, with the arguments given. The first run fetches it from the
-# git repository named there, verifies its commit, and sets it up in a cache, which takes minutes. Later runs need no
-# network. HEADWATER_HOME names another cache than ~/.cache/headwater. A release in it may be deleted, unless a local AWS
-# runs from it.
+# Runs the release of Headwater that headwater.yaml names, with the arguments given. The first run fetches the release
+# from the git repository in headwater.yaml, verifies its commit, and sets it up in a cache, which takes minutes. Later
+# runs need no network. The cache is ~/.cache/headwater, or the folder in HEADWATER_HOME. You may delete a release from
+# the cache, unless a local AWS runs from it.
 set -eu
 
 say() { printf '%s\n' "$*" >&2; }
@@ -15,7 +15,7 @@ folder=$(cd "$(dirname "$0")" && pwd)
 settings=$folder/headwater.yaml
 [ -f "$settings" ] || fail "found no $settings, expected it beside this script"
 
-# Each field is one line. No program is started for it: this runs before every command.
+# Each field is one line. The shell itself reads it, because this runs before every command.
 release="" commit="" commit_of="" repository=""
 while IFS= read -r line || [ -n "$line" ]; do
     value=${line#*:}
@@ -51,14 +51,14 @@ if is_commit "$release"; then tag=""; fi
 commit_at() {
     answer=$(git ls-remote "$repository" "refs/tags/$1" "refs/tags/$1^{}") ||
         fail "$settings: repository: found no answer from $repository, expected a git repository: check the address and" \
-            "the network. What was fetched before runs without a network."
+            "the network. Releases in the cache run without a network."
     # An annotated tag has a second line, which names the commit.
     printf '%s\n' "$answer" | sed -n '$s/[[:space:]].*//p'
 }
 
 refuse_moved() {
-    fail "$settings: commit: found $commit, expected $1, where $tag of $repository is: somebody moved the release. Run" \
-        "nothing of it. If you trust it, delete the lines \`commit\` and \`commit_of\`, then run ./headwater upgrade."
+    fail "$settings: commit: found $commit, expected $1, the commit of $tag in $repository: somebody moved the release." \
+        "Do not run it. If you trust it, delete the lines \`commit\` and \`commit_of\`, then run ./headwater upgrade."
 }
 
 refuse_unknown() {
@@ -67,7 +67,7 @@ refuse_unknown() {
             "write another address into \`repository\`."
 }
 
-# Inside a hook of git these variables name the user's repository.
+# In a git hook, these variables name the user's repository.
 forget_repository() { unset $(git rev-parse --local-env-vars); }
 
 needs_git() {
@@ -78,9 +78,10 @@ needs_git() {
 
 home=${HEADWATER_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/headwater}
 
-# Who can write there decides what runs here.
+# Another user who can write there could change the programs that run here.
 secure_home() {
-    [ -d "$home" ] || (umask 077 && mkdir -p "$home") || fail "$home: found no way to make this folder, expected one"
+    [ -d "$home" ] || (umask 077 && mkdir -p "$home") || \
+        fail "$home: could not make this folder: make it, or name another cache by HEADWATER_HOME"
     [ -n "$(find -H "$home" -prune -user "$(id -u)" ! -perm -020 ! -perm -002)" ] ||
         fail "$home: found $(ls -ld "$home"), expected a folder of yours that no one else can write to: mend it by" \
             "chown and chmod go-w, or name another cache by HEADWATER_HOME"
@@ -94,7 +95,7 @@ use_commit() {
 }
 is_ready() { [ -f "$verified" ] && [ -f "$ready" ] && [ -x "$checkout/.venv/bin/python" ]; }
 
-# Finds the Python that the release needs, too. It takes the lock below, for which sh has no command.
+# Finds a Python for the release. The same Python takes the lock below, for which sh has no command.
 find_python() {
     local_bin=${XDG_BIN_HOME:-${HOME:-}/.local/bin}
     for python in python3.11 python3.12 "$local_bin/python3.11" "$local_bin/python3.12" python3 python; do
@@ -105,7 +106,8 @@ find_python() {
         "then pipx run uv python install 3.12"
 }
 
-# One set-up of a release at a time. The programs that it starts inherit the lock, so those of a killed one end first.
+# Only one set-up of a release runs at a time. Its programs inherit the lock, so after a kill, the next set-up waits for
+# those that still run.
 lock() {
     exec 8>"$home/.$commit.lock"
     "$python" -c "import fcntl; fcntl.flock(8, fcntl.LOCK_EX | fcntl.LOCK_NB)" 2>/dev/null && return
@@ -120,7 +122,7 @@ verify_tag() {
     [ "$found" = "$commit" ] || refuse_moved "$found"
 }
 
-# An unfinished fetch has another name, and the next one starts over.
+# An unfinished fetch has another name, and the next fetch starts over.
 fetch() {
     partial=$home/.$commit.partial
     rm -rf "$partial"
@@ -136,15 +138,15 @@ fetch() {
     mv "$partial" "$checkout"
 }
 
-# Files of other programs, or another commit, must not run as this release. What git ignores is not compared.
+# Files of other programs, or another commit, must not run as this release. Files that git ignores are not compared.
 refuse_changed() {
-    # Git writes nothing: other runs read the same index.
+    # Git must not write to the index, because other runs read it.
     found=$(forget_repository && git -C "$checkout" --no-optional-locks -c core.fsmonitor=false status --porcelain=v2 \
         --branch --untracked-files=normal) || found="no repository that git can read"
     [ "$found" != "# branch.oid $commit
 # branch.head (detached)" ] || return 0
     fail "$checkout: found $found
-expected commit $commit without a change. Delete this folder, then run the command again: it is fetched anew."
+expected commit $commit without a change. Delete this folder, then run the command again, which fetches it again."
 }
 
 fetch_verified() {
@@ -160,7 +162,7 @@ fetch_verified() {
 set_up() {
     if ! is_ready; then
         rm -f "$ready"
-        # That of a Python which is no longer there is made anew.
+        # A virtual environment whose Python is gone is made again.
         [ -x "$checkout/.venv/bin/python" ] || rm -f "$checkout/.venv/stamp"
         "$checkout/tools/setup" >&2
         : >"$ready"
@@ -178,17 +180,17 @@ prepare() {
 }
 
 write_commit() {
-    # The copy has the file's mode. Its text replaces the file in one step, so a full disk or a kill leaves the former one.
+    # The copy has the file's mode. It replaces the file in one step, so a full disk or a kill leaves the former text.
     cp -p "$settings" "$settings.new"
     sed '/^commit:/d; /^commit_of:/d' "$settings" >"$settings.new"
-    # The last line may lack its end.
+    # The last line may lack its line break.
     [ -z "$(tail -c 1 "$settings.new")" ] || echo >>"$settings.new"
     if [ -n "$tag" ]; then printf 'commit: %s\ncommit_of: %s\n' "$commit" "$release" >>"$settings.new"; fi
     mv "$settings.new" "$settings"
 }
 
-# Records the commit of a release whose number a person has changed, and sets it up. While the number is the same, the
-# commit stays. Then the release converts the folder's files, this script among them.
+# Records the commit of a release whose number a person has changed, and sets the release up. While the number is the
+# same, the commit stays. Then the release converts the folder's files, this script among them.
 upgrade() {
     [ $# -eq 0 ] || fail "upgrade: found $*, expected no argument: it reads the release from $settings"
     needs_git
@@ -198,7 +200,7 @@ upgrade() {
         say "Looking for $tag in $repository"
         new=$(commit_at "$tag")
         refuse_unknown "$new"
-        # A commit of unknown origin counts as this release's.
+        # A commit without commit_of counts as the commit of this release.
         if [ -n "$commit" ] && [ "${commit_of:-$release}" = "$release" ]; then
             [ "$new" = "$commit" ] || refuse_moved "$new"
         fi
@@ -234,7 +236,7 @@ if [ -z "$tag" ]; then
     commit=$release
 else
     [ -n "$commit" ] ||
-        fail "$settings: commit: found nothing, expected that of release $release: run ./headwater upgrade"
+        fail "$settings: commit: found nothing, expected the commit of release $release: run ./headwater upgrade"
     is_commit "$commit" || fail "$settings: commit: found '$commit', expected 40 digits out of 0-9 and a-f"
     [ "$commit_of" = "$release" ] ||
         fail "$settings: commit_of: found '$commit_of', expected $release, as in \`release\`: run ./headwater upgrade"

@@ -1,4 +1,4 @@
-"""The alarms of an environment that ring."""
+"""The alarms of an environment that are ringing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _URGENT = "-urgent"
 
 
 def observe(deployed: Deployed) -> list[Alarm]:
-    """Those that ring, the urgent ones and the oldest first. Raises what boto3 raises."""
+    """Return the ringing alarms, the urgent ones and the oldest first. Raises the exceptions of boto3."""
     prefix = f"{deployed.prefix}-"
     pages = deployed.client("cloudwatch").get_paginator("describe_alarms")
     ringing = [

@@ -18,7 +18,7 @@ from headwater.operations.part_logs import Wanted, last_error, lines
 from headwater.operations.state import Part, Problem, Runbook
 
 SOURCE, SINK = "source connector", "sink"
-# What the source connector says, and the page for it.
+# Texts in the source connector's log, each with its page in docs/runbooks.
 _PAGES: Mapping[str, Runbook] = {LOST_SLOT: "lost-slot", UNREAD_TABLE: "unread-table"}
 _GONE = re.compile(rf"{GONE_TABLE}: (\w+\.\w+)")
 _UNREADABLE = "its log cannot be read"
@@ -38,10 +38,10 @@ def metrics(deployed: Deployed) -> Iterable[Metric]:
 
 
 def observe(deployed: Deployed, measurements: Measurements, database: Part) -> list[Part]:
-    """Return the state of the source connector, then the sink's. Raises what boto3 raises.
+    """Return the state of the source connector, then of the sink. Raises the exceptions of boto3.
 
-    A problem of the ``database`` makes the source connector suspect, because MSK Connect says that its tasks run while
-    it fails and retries.
+    If the ``database`` has a problem, the source connector may be failing and retrying, although MSK Connect reports
+    its tasks as running. So its log is searched for an error.
     """
     listed: dict[str, Mapping[str, str]] = {}
     pages = deployed.client("kafkaconnect").get_paginator("list_connectors")
@@ -59,10 +59,10 @@ def observe(deployed: Deployed, measurements: Measurements, database: Part) -> l
 
 
 def lags(deployed: Deployed, topic: str) -> Mapping[float, float]:
-    """Return the sink's lag of a topic: how many records of all partitions it had not stored yet, at most.
+    """Return the sink's lag of a topic: the largest number of records that it had not stored yet, in all partitions.
 
-    The values are by the epoch seconds at which each minute of the last hour began. Raises what boto3 raises, and
-    UserError.
+    The values are by the epoch seconds at which each minute of the last hour began. Raises UserError, and the
+    exceptions of boto3.
     """
     return of_last_hour(deployed.client("cloudwatch"), _lag(deployed, topic), deployed.now())
 
@@ -83,7 +83,7 @@ def _connector(
     deploy = f"headwater deploy --env {deployed.environment.name}"
     if listed is None:
         return Part(part, "not there", facts, [Problem(f"there is no connector {name}", deploy, "connector")])
-    tasks = "no word of its tasks" if running is None else f"{running:.0f} tasks run"
+    tasks = "no metric of its tasks" if running is None else f"{running:.0f} tasks run"
     if state in _IN_CHANGE:
         return Part(part, f"{state}: it is being deployed", facts)
     runs = state == "RUNNING" and running != 0 and not failed
@@ -91,7 +91,7 @@ def _connector(
         return Part(part, f"{state}, {tasks}", facts)
     if failed:
         tasks += f", {failed:.0f} failed"
-    # What failed long ago said so then; what goes on failing has just said it.
+    # Only recent errors count: a part that goes on failing has just logged one.
     since = _RECENTLY_SECONDS if runs else _LONG_AGO_SECONDS
     error = _last_error(deployed, "source" if part == SOURCE else "sink", since)
     if runs and (not error or error.startswith(_UNREADABLE)):
@@ -100,14 +100,14 @@ def _connector(
     found = f"{state}, {tasks}" + (f": {error}" if error else "")
     runbook = next((page for said, page in _PAGES.items() if said in error), _CONNECTOR)
     log = f"headwater logs {part.split()[0]} --env {deployed.environment.name}"
-    advice = f"mend what the log says, then restart the connector: {log} says more"
+    advice = f"correct the error in the log ({log}), then restart the connector"
     if state == "PAUSED":
         advice = f"somebody has paused it: aws kafkaconnect resume-connector --connector-arn {listed['connectorArn']}"
     return Part(part, f"{state}, {tasks}", facts, [Problem(found, advice, runbook)])
 
 
 def _last_error(deployed: Deployed, log: str, seconds: float) -> str:
-    """The last error of a log, or why the log cannot be read: the connector has a problem either way."""
+    """The last error of a log; if the log cannot be read, a text that says so."""
     try:
         return last_error(deployed, log, seconds, list(_PAGES))
     except (BotoCoreError, ClientError) as error:
@@ -115,9 +115,9 @@ def _last_error(deployed: Deployed, log: str, seconds: float) -> str:
 
 
 def _with_gone_tables(deployed: Deployed, source: Part) -> Part:
-    """Return the source connector with the captured tables that its log reports as gone.
+    """Return the source connector with the captured tables that are gone according to its log.
 
-    This is for a database that could not be reached; otherwise ``database.observe`` reports such tables.
+    This is for a database that could not be reached. For other databases, ``database.observe`` reports such tables.
     """
     try:
         said = list(lines(deployed, "source", Wanted(deployed.now() - _RECENTLY_SECONDS, text=GONE_TABLE)))
@@ -128,7 +128,7 @@ def _with_gone_tables(deployed: Deployed, source: Part) -> Part:
         return source
     problem = Problem(
         f"dropped, renamed or unpublished in the source: {', '.join(gone)}",
-        "give it its name back, or publish it or its successor, as the page says"
+        "rename the table back, or publish it or its successor, as the runbook says"
         + then_read_again(gone, deployed.relational, deployed.commands),
         "gone-table",
     )
@@ -148,7 +148,7 @@ def _with_lag(deployed: Deployed, measurements: Measurements, sink: Part) -> Par
             problems.append(
                 Problem(
                     f"{lag:,.0f} records of {topic} have not landed; Kafka keeps them for {hours} h",
-                    "see whether the sink runs; where it does, give it more tasks or units",
+                    "see whether the sink runs; if it does, give it more tasks or units",
                     "consumer-lag",
                 )
             )

@@ -1,4 +1,4 @@
-"""The state of the PostgreSQL that is captured: its replication slot, its publication, its heartbeat."""
+"""The state of the captured PostgreSQL database: its replication slot, its publication, its heartbeat."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headwater.operations.deployed import Deployed
 from headwater.operations.state import Part, Problem
 
 NAME = "PostgreSQL"
-_OWN = "it is your own: --database-url asks it, from where it can be reached"
+_OWN = "it is your own database: run the command with --database-url where the database can be reached"
 _MIB = 1 << 20
-# The connector sends one every ten seconds.
+# The connector sends a heartbeat every ten seconds.
 _HEARTBEAT_SECONDS = 60.0
 _LISTED = 5
-# Who may read the source may ask all of it. It locks no table.
+# Every role that may read the source may run this query. It locks no table.
 _QUERY = f"""
 WITH RECURSIVE
 listed (name, identity) AS (SELECT * FROM unnest({{tables}}, {{identities}})),
@@ -67,9 +67,10 @@ Query = Callable[[str], str]
 
 
 def through_data_api(deployed: Deployed) -> Query | None:
-    """Return what runs a query, as the reader, in the database that the deployment has made.
+    """Return a function that runs a query, as the reader, in the database that the deployment has made.
 
-    Returns None for an existing database, which only its own network reaches. The query raises what boto3 raises.
+    Returns None for an existing database, which only its own network reaches. The function raises the exceptions of
+    boto3.
     """
     database = deployed.environment.database
     if not isinstance(database, Aurora):
@@ -85,8 +86,11 @@ def through_data_api(deployed: Deployed) -> Query | None:
 
 
 def is_empty(query: Query | None, contract: Contract) -> bool:
-    """Whether a contract's source table has no row. Raises what the query raises, and UserError if there is no way to
-    the database, or row security hides rows from the role that asks."""
+    """Whether a contract's source table has no row.
+
+    Raises UserError if there is no way to the database, or if row security may hide rows from the user. Also raises the
+    exceptions of the query.
+    """
     if query is None:
         raise UserError(_OWN)
     table = ".".join(map(quoted, contract.source.table.split(".", 1)))
@@ -96,12 +100,12 @@ def is_empty(query: Query | None, contract: Contract) -> bool:
         f"WHEN row_security_active('{name}') THEN 'hidden' ELSE 'none' END"
     )
     if answer == "hidden":
-        raise UserError(f"row security may hide rows of {contract.source.table} from the role that asks")
+        raise UserError(f"row security may hide rows of {contract.source.table} from the user of this query")
     return answer == "none"
 
 
 def observe(deployed: Deployed, query: Query | None) -> Part:
-    """Ask the database, if there is a way to. Raises what the query raises."""
+    """Query the state of the database, if there is a way to it. Raises the exceptions of the query."""
     if query is None:
         return Part(NAME, "not asked", unasked=_OWN)
     return judge(
@@ -120,31 +124,34 @@ def _query(contracts: Sequence[Contract]) -> str:
 
 
 def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int, commands: CommandLines) -> Part:
-    """What the answer means, if the tables of ``contracts`` have to be published and ``most_bytes`` of log may be
-    kept."""
+    """Judge the facts that the query returned about the database.
+
+    The tables of ``contracts`` have to be published. The slot may keep at most ``most_bytes`` of log.
+    """
     environment = commands.environment
     problems = []
     slot, other = facts["slot"], facts["other_slot"]
     expected, published = set(published_tables(contracts)), set(facts["published"] or ())
     gone = sorted(expected - set(facts["present"] or ()))
     missing = sorted(expected - published - set(gone))
+    # The publication and the replica identities.
     if gone:
         others = ", ".join(sorted(published - expected))
         renamed = f"; no contract names {others}, which the publication has" if others else ""
-        advice = "give it its name back, or publish its successor, as the page says" + then_read_again(
+        advice = "rename the table back, or publish its successor, as the runbook says" + then_read_again(
             gone, contracts, commands
         )
         problems.append(Problem(f"dropped or renamed: {', '.join(gone)}{renamed}", advice, "gone-table"))
     if missing:
         again = then_read_again(missing, contracts, commands)
         advice = (
-            f"where a contract is new, headwater deploy --env {environment}; else add what somebody took away "
-            f"(ALTER PUBLICATION){again}"
+            f"if a contract is new, headwater deploy --env {environment}; else somebody has removed the table: add it "
+            f"again (ALTER PUBLICATION){again}"
         )
         if commands.existing:
             advice = (
                 f"{commands.capture()}, with the secret's password in HEADWATER_CDC_PASSWORD; then headwater deploy "
-                f"--env {environment}, or restart the source connector where no contract is new"
+                f"--env {environment}, or restart the source connector if no contract is new"
             )
         problems.append(Problem(f"the publication lacks {', '.join(missing)}", advice, "connector"))
     misidentified = facts["misidentified"] or []
@@ -154,25 +161,26 @@ def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int,
             Problem(
                 f"{len(misidentified)} tables or partitions lack the replica identity of their contract, so that "
                 f"changes may be quarantined, or fail in the source: {listed}",
-                f"{commands.check()} says what each needs",
+                f"{commands.check()} names the replica identity that each needs",
                 "quarantine",
             )
         )
+    # The slot, and the connector that reads it.
     if slot is None:
         problems.append(
             Problem(
                 f"there is no replication slot {SLOT}",
-                "see whether the source connector runs, and why not",
+                "find out why the source connector does not run",
                 "lost-slot",
             )
         )
         return Part(NAME, "no replication slot", facts, problems)
-    # Of a slot that is lost the server tells no place in its log.
+    # For a lost slot the server reports no position in its log.
     unread, held, beat = slot["unread_bytes"] or 0, slot["held_bytes"] or 0, facts["heartbeat_seconds"]
     if slot["wal_status"] == "lost":
         problems.append(
             Problem(
-                "the server has given up the log that the slot needs: changes are lost",
+                "the server has removed log that the slot needs: changes are lost",
                 f"headwater epoch --env {environment} postgresql, and deploy: all rows are read again",
                 "lost-slot",
             )
@@ -180,13 +188,13 @@ def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int,
     elif not slot["active"] and not facts["sessions"]:
         problems.append(Problem("nobody reads the replication slot", "see the source connector", "connector"))
     elif slot["active"] and beat is None:
-        advice = "the connector cannot go on without it: insert it, as the connector's log says"
+        advice = "the connector cannot go on without this row: insert it, as the connector's log says"
         problems.append(Problem(f"{HEARTBEAT_TABLE} has no row", advice, "connector"))
     elif slot["active"] and beat > _HEARTBEAT_SECONDS:
         problems.append(
             Problem(
                 f"the source connector's last heartbeat was {beat:,.0f} s ago",
-                "it reads, and gets no further: see its log, and whether Kafka takes records",
+                "the connector reads but makes no progress: see its log, and whether Kafka takes records",
                 "connector",
             )
         )
@@ -194,24 +202,25 @@ def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int,
         problems.append(
             Problem(
                 f"the connector has {_mib(unread)} yet to read",
-                "wait after a load; where it grows all day, give the connector more",
+                "after a load in the source, wait; if the backlog grows all day, give the connector more capacity",
                 "slot-lag",
             )
         )
     elif held > most_bytes:
         problems.append(
             Problem(
-                f"the log is kept from {_mib(held)} back on, and the connector has read it",
-                "find the transaction that has been open since then, and end it",
+                f"the slot keeps {_mib(held)} of log, although the connector has read it",
+                "find the transaction that has been open for so long, and end it",
                 "slot-lag",
             )
         )
+    # The limits on the log, and other slots.
     left = slot["left_bytes"]
     if slot["wal_status"] == "unreserved" or (slot["wal_status"] != "lost" and left is not None and left < most_bytes):
         problems.append(
             Problem(
-                f"after {_mib(max(left or 0, 0))} more of log the server gives the slot up, and changes are lost",
-                "raise max_slot_wal_keep_size, then see why the log is not read",
+                f"after {_mib(max(left or 0, 0))} more of log the server invalidates the slot, and changes are lost",
+                "raise max_slot_wal_keep_size, then find out why the connector does not read the log",
                 "slot-lag",
             )
         )
@@ -232,8 +241,10 @@ def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int,
 
 
 def then_read_again(tables: Sequence[str], contracts: Sequence[Contract], commands: CommandLines) -> str:
-    """The command that has the rows of these source tables read again, to stand behind other advice; "" if no
-    contract names them."""
+    """The command that reads the rows of these source tables again, as an addition to other advice.
+
+    Returns "" if no contract names the tables.
+    """
     lost = [contract.table for contract in contracts if contract.source.table in tables]
     return f", then {commands.resync(*lost)}" if lost else ""
 

@@ -26,8 +26,10 @@ _NOT_THERE = "ValidationError"
 
 
 class Deployed:
-    """An environment in its account, as ``contracts`` and its file describe it. ``make`` makes boto3's client of a
-    service. Threads may share it."""
+    """An environment in its account, as ``contracts`` and its file describe it.
+
+    ``make`` makes boto3's client of a service. Threads may share this object.
+    """
 
     def __init__(self, environment: Environment, contracts: Sequence[Contract], make: Callable[[str], Any]) -> None:
         self.environment = environment
@@ -36,7 +38,7 @@ class Deployed:
         self.key_value = of_database(contracts, DYNAMODB)
         self.key_value_names = key_value_names(environment, contracts)
         self.tables = lake_tables(contracts)
-        """The contracts of the lake's tables, the histories of changes among them."""
+        """The contracts of the lake's tables, including the change histories."""
         self.prefix = environment.prefix
         self.glue_database = f"headwater_{environment.name}"
         self._make = make
@@ -54,7 +56,7 @@ class Deployed:
 
     @property
     def commands(self) -> CommandLines:
-        """The commands that advice names."""
+        """The commands that advice on this environment names."""
         at = self.environment.database
         if isinstance(at, ExistingDatabase):
             return CommandLines(self.environment.name, f"--host {at.host} --port {at.port} --database {at.name}")
@@ -72,13 +74,13 @@ class Deployed:
         return found
 
     def find(self) -> None:
-        """See that the environment is deployed, in the account of the credentials. Raises UserError."""
+        """Check that the environment is deployed, in the account of the credentials. Raises UserError."""
         with self.refusals():
             _ = self.account, self.lake, self.landing
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """Raise UserError in place of what boto3 raises while somebody asks where a part of the environment is."""
+        """Turn boto3's exceptions into a UserError while a caller looks up a part of the environment."""
         try:
             yield
         except (BotoCoreError, ClientError) as error:
@@ -97,8 +99,8 @@ class Deployed:
     def now(self) -> float:
         """Return the time by AWS's clock, in epoch seconds.
 
-        The clock is estimated by the date of the answer to ``account``, which has whole seconds. AWS's clock may be
-        ahead of the estimate by a second and the time that the answer took. Raises as ``account`` does.
+        The time is an estimate from the date in the answer to ``account``, which has whole seconds. AWS's clock may be
+        ahead of the estimate by a second plus the time of that request. Raises as ``account`` does.
         """
         _ = self.account
         return time.time() - self._ahead
@@ -120,17 +122,17 @@ class Deployed:
 
     @property
     def cluster_id_parameter(self) -> str:
-        """The parameter that holds it."""
+        """The name of the parameter that holds the id of the EMR cluster."""
         return f"/headwater/{self.environment.name}/emr/cluster-id"
 
     @property
     def database_arn(self) -> str:
-        """Aurora's cluster, as the Data API wants it."""
+        """The ARN of Aurora's cluster, which the Data API needs."""
         return f"arn:{self._partition}:rds:{self.environment.region}:{self.account}:cluster:{self.prefix}"
 
     @cached_property
     def database_host(self) -> str:
-        """The address of Aurora's writer, which its certificate has."""
+        """The host name of Aurora's writer, which its certificate names."""
         return self._output("database", "Host")
 
     @cached_property
@@ -147,12 +149,12 @@ class Deployed:
 
     @cached_property
     def reader_secret_arn(self) -> str:
-        """The ARN, which the Data API wants, of the secret of the role that may read the source, and no more."""
+        """The ARN of the reader's secret, for the Data API. This role may only read the source."""
         return str(self.client("secretsmanager").describe_secret(SecretId=self.secret_of(READER_ROLE))["ARN"])
 
     @property
     def capture(self) -> CaptureSettings:
-        """What names of connectors and topics hang on; the addresses are left out."""
+        """The settings that decide the names of connectors and topics. The addresses are left out."""
         return CaptureSettings(
             environment=self.environment.name,
             region=self.environment.region,
@@ -168,21 +170,21 @@ class Deployed:
 
     @property
     def connector_names(self) -> tuple[str, str]:
-        """The source connector and the sink."""
+        """The names of the source connector and of the sink."""
         return connectors.source_name(self.capture), connectors.sink_name(self.capture)
 
     @property
     def step_name(self) -> str:
-        """How the names of the writer's steps begin."""
+        """The beginning of the names of the writer's steps."""
         return f"{self.prefix}-writer-"
 
     @property
     def job_names(self) -> list[str]:
-        """The Glue jobs that write the tables of DynamoDB."""
+        """The names of the Glue jobs that write the tables of DynamoDB."""
         return list(dict.fromkeys(map(self.job_name, self.key_value)))
 
     def job_name(self, contract: Contract) -> str:
-        """The Glue job that writes a contract's table of DynamoDB and its history."""
+        """The name of the Glue job that writes a contract's table of DynamoDB and its history."""
         shared = self.environment.dynamodb.glue.jobs == "shared"
         return f"{self.prefix}-{'key-value' if shared else contract.table}"
 

@@ -12,8 +12,8 @@ from headwater.operations.state import Part, Problem
 _MILLISECONDS = 1000
 _HOUR = 3600
 _ACTIVE = "ACTIVE"
-# Both are on their way to it.
 _TABLE_WORKS = ("ACTIVE", "UPDATING")
+# A destination in one of these states becomes active by itself.
 _BEGIN = ("ENABLING", "UPDATING")
 _REPLICATION_AGE = ("AWS/DynamoDB", "AgeOfOldestUnreplicatedRecord")
 
@@ -24,7 +24,7 @@ def metrics(deployed: Deployed) -> Iterable[Metric]:
 
 
 def observe(deployed: Deployed, measurements: Measurements, contract: Contract) -> Part:
-    """A contract's table and its stream. Raises what boto3 raises."""
+    """The state of a contract's table and of its stream. Raises the exceptions of boto3."""
     names = deployed.key_value_names[contract.table]
     name, stream_name = names.table, names.stream
     dynamodb, kinesis = deployed.client("dynamodb"), deployed.client("kinesis")
@@ -42,7 +42,7 @@ def observe(deployed: Deployed, measurements: Measurements, contract: Contract) 
         problems.append(
             Problem(
                 f"the changes of {name} do not go to its stream: the destination is {status}",
-                "enable it again; a change of the meantime is in no stream: headwater resync "
+                "enable it again; the stream lacks the changes made meanwhile, so run headwater resync "
                 f"{contract.table} --env {environment}, then {deployed.commands.verify('--watch', '--once')}",
                 "replication",
             )
@@ -51,13 +51,13 @@ def observe(deployed: Deployed, measurements: Measurements, contract: Contract) 
         left = max(hours - seconds / _HOUR, 0)
         problems.append(
             Problem(
-                f"the job is {seconds:,.0f} s behind {name}; after {left:,.1f} h more the stream drops what is unread",
-                "see whether the job runs; where it does, give it more workers",
+                f"the job is {seconds:,.0f} s behind {name}; after {left:,.1f} h more the stream drops unread changes",
+                "see whether the job runs; if it does, give it more workers",
                 "iterator-age",
             )
         )
     if table not in _TABLE_WORKS:
-        problems.append(Problem(f"the table {name} is {table}", "see the table, and its key", "replication"))
+        problems.append(Problem(f"the table {name} is {table}", "check the table and its key in AWS", "replication"))
     facts = {
         "table": name,
         "table_status": table,
@@ -67,28 +67,28 @@ def observe(deployed: Deployed, measurements: Measurements, contract: Contract) 
         "retention_hours": hours,
         "behind_seconds": seconds,
     }
-    read = "no word of its reader" if seconds is None else f"reader {seconds:,.0f} s behind"
+    read = "no metric of its reader" if seconds is None else f"reader {seconds:,.0f} s behind"
     says = f"changes go to Kinesis: {status}; {read}, kept {hours} h"
     return Part(part_name(contract), says, facts, problems, measurements.unasked)
 
 
 def is_empty(deployed: Deployed, contract: Contract) -> bool:
-    """Whether the DynamoDB table of a lake table, or of a history, has no item. Raises what boto3 raises."""
+    """Whether the DynamoDB table of a lake table, or of a history, has no item. Raises the exceptions of boto3."""
     name = deployed.key_value_names[contract.main_table].table
-    # The number that DescribeTable gives may be six hours old.
+    # DescribeTable's number of items may be six hours old.
     found = deployed.client("dynamodb").scan(TableName=name, Limit=1, Select="COUNT", ConsistentRead=True)
     return not found["Count"] and "LastEvaluatedKey" not in found
 
 
 def replication_ages(deployed: Deployed, contract: Contract) -> Mapping[float, float]:
-    """Return the age of the oldest change that DynamoDB had yet to put into a table's stream, in seconds.
+    """Return the age of the oldest change that DynamoDB had not yet put into a table's stream, in seconds.
 
-    The values are by the epoch seconds at which each minute of the last hour began. They are empty if DynamoDB has sent
-    none. Raises what boto3 raises, and UserError.
+    The values are by the epoch seconds at which each minute of the last hour began. The result is empty if DynamoDB has
+    sent no value. Raises UserError, and the exceptions of boto3.
     """
     cloudwatch = deployed.client("cloudwatch")
     table = [{"Name": "TableName", "Value": deployed.key_value_names[contract.table].table}]
-    # AWS documents no value of the other dimension.
+    # AWS documents no value of the metric's other dimension.
     pages = cloudwatch.get_paginator("list_metrics").paginate(
         Namespace=_REPLICATION_AGE[0], MetricName=_REPLICATION_AGE[1], Dimensions=table
     )
@@ -102,7 +102,7 @@ def replication_ages(deployed: Deployed, contract: Contract) -> Mapping[float, f
 
 
 def part_name(contract: Contract) -> str:
-    """What the table and its stream are called here."""
+    """The name of the table and its stream in the state of the environment."""
     return f"DynamoDB {contract.table}"
 
 

@@ -1,4 +1,4 @@
-"""What CloudWatch has of an environment's metrics, asked for in few requests."""
+"""The values of an environment's metrics in CloudWatch, read by few requests."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ from headwater.errors import UserError
 
 _SECONDS = 60
 _HOUR = 3600.0
-# How old a metric's newest value is at most: CloudWatch has a minute's some time after it.
+# Seconds. An older value does not count as a metric's newest. CloudWatch has a minute's value some time later.
 _NEWEST_SECONDS = 300.0
-# What one request takes.
+# GetMetricData takes at most this many metrics in one request.
 _QUERIES = 500
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by its name, its dimensions, and the statistic of each minute."""
+    """A metric."""
 
     namespace: str
+    """The metric's namespace, such as ``AWS/Kafka``."""
     name: str
+    """The metric's name."""
     dimensions: tuple[tuple[str, str], ...]
+    """Names and values of the metric's dimensions."""
     statistic: str
+    """The statistic that is read for each minute, such as ``Maximum``."""
 
     @classmethod
     def of(cls, namespace: str, name: str, statistic: str, **dimensions: str) -> Metric:
-        """A metric whose dimensions' names are spelled with _ in place of a space."""
+        """A metric. The dimensions' names are written with _ in place of a space."""
         spelled = tuple((key.replace("_", " "), value) for key, value in dimensions.items())
         return cls(namespace, name, spelled, statistic)
 
@@ -67,8 +71,10 @@ class Measurements:
 
 
 def measured(cloudwatch: Any, metrics: Iterable[Metric], now: float, seconds: float) -> Measurements:
-    """The last ``seconds`` before ``now``, in epoch seconds. ``cloudwatch`` is boto3's client. Raises UserError if
-    CloudWatch gives a metric's values not."""
+    """The values of metrics in the last ``seconds`` before ``now``, which is in epoch seconds.
+
+    ``cloudwatch`` is boto3's client. Raises UserError if CloudWatch does not return a metric's values.
+    """
     listed = list(dict.fromkeys(metrics))
     values: dict[Metric, dict[float, float]] = {}
     for start in range(0, len(listed), _QUERIES):
@@ -81,15 +87,20 @@ def measured(cloudwatch: Any, metrics: Iterable[Metric], now: float, seconds: fl
         for page in pages:
             for result in page["MetricDataResults"]:
                 if result["StatusCode"] not in ("Complete", "PartialData"):
-                    raise UserError(f"CloudWatch: found {result['StatusCode']} for {asked[int(result['Id'][1:])].name}")
+                    name = asked[int(result["Id"][1:])].name
+                    raise UserError(
+                        f"CloudWatch: found {result['StatusCode']} for the metric {name}, expected its values"
+                    )
                 of = values.setdefault(asked[int(result["Id"][1:])], {})
                 of.update(zip((at.timestamp() for at in result["Timestamps"]), result["Values"], strict=True))
     return Measurements(now, values)
 
 
 def of_last_hour(cloudwatch: Any, metric: Metric, now: float) -> Mapping[float, float]:
-    """The values of one metric in the hour before ``now``, as ``Measurements`` has them. Raises as ``measured`` does,
-    and what boto3 raises."""
+    """The values of one metric in the hour before ``now``, by the epoch seconds at which each minute began.
+
+    Raises as ``measured`` does, and the exceptions of boto3.
+    """
     return measured(cloudwatch, [metric], now, _HOUR).values.get(metric, {})
 
 

@@ -1,4 +1,4 @@
-"""The state of a whole environment, asked of all its parts at once."""
+"""The state of a whole environment. All its parts are checked at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headwater.operations.state import WELL, Alarm, Part, Problem, Runbook, Stat
 
 _AT_ONCE = 16
 _MEASURED_SECONDS = 3600.0
-# Texts in the codes of errors about the part. All others are about our rights, our rate, or AWS itself.
+# Texts in the error codes that are about the part itself. All other codes are about our rights, our rate, or AWS.
 _OF_THE_PART = (
     "BadRequest",
     "DatabaseErrorException",
@@ -33,7 +33,7 @@ _Asked = Future[list[Part]]
 def observe(deployed: Deployed, query: database.Query | None) -> State:
     """Check all parts of an environment, and return its state.
 
-    A part that cannot be checked says why; the others are checked all the same. Raises UserError if the credentials are
+    If a part cannot be checked, it says why, and the others are still checked. Raises UserError if the credentials are
     of another account, or the environment is not deployed.
 
     Args:
@@ -49,6 +49,7 @@ def observe(deployed: Deployed, query: database.Query | None) -> State:
         def ask(name: str, runbook: Runbook, question: Callable[[], Part | Sequence[Part]]) -> _Asked:
             return pool.submit(_ask, name, runbook, question)
 
+        # Begin the checks of all parts, from the sources to the lake.
         parts: list[_Asked] = []
         writer_of: dict[str, _Asked] = {}
         if deployed.relational:
@@ -70,7 +71,7 @@ def observe(deployed: Deployed, query: database.Query | None) -> State:
             parts.append(job)
         catalog = ask(tables.CATALOG, "catalog", partial(tables.observe_catalog, deployed))
         parts.append(catalog)
-        # These wait for the answers of some before them.
+        # These checks wait for the results of some checks above.
         asked_tables = [
             ask(
                 table.table,
@@ -92,7 +93,7 @@ def _measure(deployed: Deployed, now: float) -> Measurements:
     asked = [*tables.metrics(deployed), *connectors.metrics(deployed), *key_value.metrics(deployed)]
     try:
         return measured(deployed.client("cloudwatch"), asked, now, _MEASURED_SECONDS)
-    except Exception as error:  # whatever it is, the parts are asked all the same
+    except Exception as error:  # whatever the error is, the parts are still checked
         return Measurements(now, {}, f"no metrics: {_told(error)}")
 
 
@@ -113,16 +114,16 @@ def _table(
 def _ask(name: str, runbook: Runbook, question: Callable[[], Part | Sequence[Part]]) -> list[Part]:
     try:
         answer = question()
-    except Exception as error:  # whatever it is, the other parts are checked all the same
+    except Exception as error:  # whatever the error is, the other parts are still checked
         if isinstance(error, ClientError) and speaks_of_the_part(error.response["Error"]["Code"]):
-            advice = "look at it in AWS; if it was deleted, headwater deploy makes it again"
+            advice = "look for it in AWS; if it was deleted, headwater deploy creates it again"
             return [Part(name, "does not answer", problems=[Problem(_told(error), advice, runbook)])]
         return [Part(name, "could not be checked", unasked=_told(error))]
     return [answer] if isinstance(answer, Part) else list(answer)
 
 
 def speaks_of_the_part(code: str) -> bool:
-    """Whether an error code of AWS says that the part is wrong, rather than the request, its rights or its rate."""
+    """Whether an error code of AWS is about the part, rather than about the request, its rights or its rate."""
     return any(text in code for text in _OF_THE_PART)
 
 
@@ -134,6 +135,6 @@ def _alarms(deployed: Deployed) -> tuple[list[Alarm], str]:
 
 
 def _told(error: Exception) -> str:
-    """What an error says, in a line."""
+    """The message of an error, in one line."""
     kind = "" if isinstance(error, (BotoCoreError, ClientError, UserError)) else f"{type(error).__name__}: "
     return kind + " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""The logs of an environment's parts: where each is, and the lines of it that are wanted."""
+"""The logs of an environment's parts: the place of each log, and the wanted lines of a log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.environment.model import SOURCE_NAMES
 from headwater.errors import UserError
 from headwater.operations.deployed import Deployed
 
-# The parts that write into log groups, by the paths of these; a path that ends with * begins the names of several.
+# The parts that write into log groups, with the paths of the groups. A path that ends with * matches several groups.
 _GROUPS: Mapping[str, str] = {
     "source": "/headwater/{environment}/connect/source",
     "sink": "/headwater/{environment}/connect/sink",
@@ -33,16 +33,16 @@ WRITER = "writer"
 """The EMR step, whose logs lie in S3."""
 PARTS = (*_GROUPS, WRITER)
 _OF_DYNAMODB = ("job", "runs")
-# All other parts are those of PostgreSQL's pipeline.
-# How a line begins, or what stands in it, that tells of an error: of Java, of a log's level, of Python.
+# All other parts belong to PostgreSQL's pipeline.
+# The beginning or a text of a line that reports an error: of Java, of a log's level, of Python.
 _ERROR = re.compile(r"^(Caused by: )?[\w.$]+(Exception|Error)\b|\b(ERROR|FATAL)\b")
-# Connect says it of each plugin that it cannot load, and goes on.
+# Connect logs this for each plugin that it cannot load, and goes on.
 _HARMLESS = ("PluginScanner",)
 # MSK Connect begins each line with the worker's name.
 _WORKER = re.compile(r"^\[Worker-[0-9a-f]+\] ?")
 _MILLISECONDS = 1000
 _LINE_CHARACTERS = 300
-# A task that fails says why, and within that much that it ends.
+# A failing task logs the reason. Within this many seconds it also logs that it ends.
 _TOGETHER_SECONDS = 300.0
 _EVENTS, _REST = "stdout.gz", "stderr.gz"
 
@@ -58,7 +58,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The lines of a log that are wanted."""
+    """The choice of a log's lines."""
 
     since: float
     """Only lines since this moment, in epoch seconds."""
@@ -88,8 +88,11 @@ class Wanted:
 
 
 def lines(deployed: Deployed, part: str, wanted: Wanted) -> Iterator[Line]:
-    """The lines of a part's log, the oldest first. Raises UserError for a part that there is not, or credentials of
-    another account, and what boto3 raises."""
+    """The lines of a part's log, the oldest first.
+
+    Raises UserError if there is no such part or the credentials are of another account. Also raises the exceptions of
+    boto3.
+    """
     expected = _parts(deployed)
     if part not in expected:
         missing = SOURCE_NAMES[DYNAMODB if part in _OF_DYNAMODB else POSTGRESQL]
@@ -104,7 +107,7 @@ def lines(deployed: Deployed, part: str, wanted: Wanted) -> Iterator[Line]:
 
 
 def _parts(deployed: Deployed) -> list[str]:
-    """The parts of the sources that have contracts."""
+    """The parts of the pipelines whose sources have contracts."""
     contracts = {False: deployed.relational, True: deployed.key_value}
     return [part for part in PARTS if contracts[part in _OF_DYNAMODB]]
 
@@ -121,15 +124,15 @@ def _of_group(logs: Any, group: str, wanted: Wanted) -> Iterator[Line]:
 
 
 def group_path(part: str, environment: str) -> str:
-    """The log group of a part other than the writer; with * at its end, how the names of several begin."""
+    """The log group of a part other than the writer. With * at its end, it is the beginning of several names."""
     return _GROUPS[part].format(environment=environment)
 
 
 def last_error(deployed: Deployed, part: str, seconds: float, foremost: Sequence[str]) -> str:
-    """Return an error of the last ``seconds`` from a part's log, in a line; "" if there is none.
+    """Return an error of the last ``seconds`` from a part's log, in one line; "" if there is none.
 
-    It is an error with one of the ``foremost`` texts, or else the newest. Errors long before the newest do not count,
-    because they have another cause.
+    The error contains one of the ``foremost`` texts if there is such an error; otherwise it is the newest. Errors long
+    before the newest do not count, because they have another cause.
     """
     found = [
         line
@@ -151,8 +154,10 @@ def _groups(logs: Any, path: str) -> Sequence[str]:
 
 
 def _of_the_step(deployed: Deployed, wanted: Wanted) -> Iterator[Line]:
-    """The events of the newest step that has logs, and if errors are wanted what else it says, behind them. EMR puts
-    both into S3 every few minutes, whole; only events have a time."""
+    """The events of the newest step that has logs. If errors are wanted, the other lines of its logs follow.
+
+    EMR puts whole log files into S3 every few minutes. Only events have a time.
+    """
     emr, cluster = deployed.client("emr"), deployed.cluster_id
     uri = urlsplit(emr.describe_cluster(ClusterId=cluster)["Cluster"]["LogUri"])
     folder = f"{uri.path.strip('/')}/{cluster}/steps"
@@ -181,12 +186,12 @@ def _read(s3: Any, bucket: str, key: str) -> Iterator[str] | None:
 
 
 def _plain(text: str) -> str:
-    """A text within quotation marks of a pattern."""
+    """The text as it may be between the quotation marks of a filter pattern."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _event(line: str) -> Mapping[str, Any]:
-    """The event that a writer tells in a line; empty if it is another line."""
+    """The event that a writer has written in a line; empty for another line."""
     if not line.startswith("{"):
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Positions of the sources, and tests of whether the lake has reached them; a comparison waits for these tests."""
+"""Positions of the sources, and tests of whether the lake has reached them. A comparison waits for these tests."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from headwater.operations.database import Query
 from headwater.verify.watch import Reached
 
 Goals = Callable[[], Sequence[OffsetCursor]]
-"""Returns goals: next offsets by partition. If a table's cursor has reached any goal, the lake has everything that
-Kafka had when the goals were taken. The sequence is empty while no goal is known."""
+"""Returns goals: next offsets by partition. Once a table's cursor has reached one of the goals, the lake has every
+record that Kafka had when the goals were taken. The sequence is empty while no goal is known."""
 ByMinute = Callable[[], Mapping[float, float]]
 """Returns a CloudWatch metric's values, by the epoch seconds at which each minute began."""
 
 SINK_SECONDS = 60.0
-"""The time within which the sink is trusted to store Kafka's records if no metric says its lag: many times its
-interval."""
+"""If no metric reports the sink's lag, the sink is trusted to store Kafka's records within this time. It is many times
+the sink's interval."""
 REPLICATION_SECONDS = 30.0
-"""The time within which DynamoDB is trusted to have put a change into Kinesis if no metric says its age. It usually
-takes milliseconds."""
+"""If no metric reports the age of waiting changes, DynamoDB is trusted to put a change into Kinesis within this time.
+It usually takes milliseconds."""
 SILENT_SECONDS = 300.0
-"""A metric without a value for so long is not sent. Before that, it may just be late."""
+"""A metric without a value for this many seconds is not sent. Until then, its value may just be late."""
 CLOCK_SECONDS = 5.0
-"""The most by which AWS's clock is ahead of our estimate of it."""
+"""AWS's clock is at most this many seconds ahead of our estimate."""
 ARRIVAL_SECONDS = 5.0
-"""The most by which Kinesis' arrival times are trusted to be wrong. Kinesis guarantees nothing."""
+"""Kinesis' arrival times are trusted to be wrong by at most this many seconds. Kinesis guarantees nothing."""
 _MINUTE = 60.0
 # A request costs.
 _ASK_SECONDS = 15.0
 _MOST_GOALS = 8
-# Kinesis gives five answers a second for each shard, and the job wants some of them.
+# Kinesis answers five requests a second for each shard, and the job needs some of them.
 _CALLS_AT_ONCE = 4
 
 
 class LandedPosition:
     """Takes a PostgreSQL database's position, for a test of whether the lake has reached it.
 
-    The connector confirms to its slot every change that Kafka has acknowledged. Once it has confirmed the position, the
-    test takes goals for the sink, and waits until the table's last commit has reached one of them.
+    The connector confirms to its slot every change that Kafka has acknowledged. Once the position is confirmed, the
+    test takes goals for the sink. Then it waits until the table's last commit has reached one of these goals.
 
     Args:
         query: Runs a query in the database.
@@ -64,7 +64,10 @@ class LandedPosition:
         self._cursor = cursor
 
     def __call__(self) -> Reached:
-        """Take the source's position and return the test. Both raise what the query raises; the test also boto3's."""
+        """Take the source's position and return the test.
+
+        Both raise the exceptions of the query. The test also raises boto3's.
+        """
         written = self._query("SELECT pg_current_wal_insert_lsn()::text")
         confirmed = (
             f"SELECT coalesce(bool_and(confirmed_flush_lsn >= '{written}'), false)::text "
@@ -86,7 +89,7 @@ class LandedPosition:
 
 
 class SinkTime:
-    """Goals for the sink if no metric says its lag: the ends of the landed records some seconds later.
+    """Goals for the sink if no metric reports its lag: the ends of the landed records some seconds later.
 
     Args:
         ends: Returns the next offset of each partition after the landed records.
@@ -105,7 +108,7 @@ class SinkTime:
         self._clock = clock
 
     def __call__(self) -> Goals:
-        """Return the goals for everything that Kafka has now. They raise what ``ends`` raises."""
+        """Return a function for the goals of all records that Kafka has now. It raises the exceptions of ``ends``."""
         since = self._clock()
         found: list[OffsetCursor] = []
 
@@ -118,7 +121,7 @@ class SinkTime:
 
 
 class SinkLag:
-    """Goals for the sink by its lag, the records of a topic that it had yet to store.
+    """Goals for the sink by its lag: the records of a topic that it had not stored yet.
 
     A minute that began after the call has a lag L, in all partitions together. Two facts give an upper bound for the
     end of a partition's log:
@@ -130,8 +133,8 @@ class SinkLag:
     So the log ended at ``ends`` + L at the latest, and this is the goal. If L is not 0, a partition without new records
     never reaches it, and a later minute with a lag of 0 decides.
 
-    If nothing of a partition has landed, its offset is not known. Then only a lag of 0 gives a goal, because nothing of
-    the partition is on its way.
+    If no record of a partition has landed, its offset is not known. Then only a lag of 0 gives a goal: no record of the
+    partition is on its way.
 
     Args:
         partitions: All partitions of the topic.
@@ -153,7 +156,10 @@ class SinkLag:
         self._now = now
 
     def __call__(self) -> Goals:
-        """Return the goals for everything that Kafka has now. They raise what ``ends``, ``lags`` and ``now`` raise."""
+        """Return a function for the goals of all records that Kafka has now.
+
+        The function raises the exceptions of ``ends``, ``lags`` and ``now``.
+        """
         since = self._now() + CLOCK_SECONDS
         next_at = _next_minute(since)
         least = math.inf
@@ -166,7 +172,7 @@ class SinkLag:
                 return found
             next_at = now + _ASK_SECONDS
             lag = min((lag for minute, lag in self._lags().items() if minute >= since), default=math.inf)
-            # Without a smaller lag, a new goal would only be further away, since more has landed.
+            # Without a smaller lag, a new goal would only be further away, because more records have landed.
             if lag >= least:
                 return found
             ends = self._ends()
@@ -193,8 +199,8 @@ class UnreadRecords:
     def oldest(self, kinesis: Any, stream: str, cursor: ShardCursor) -> float:
         """Return when the oldest unread record arrived, in epoch seconds.
 
-        It is plus infinity if there is none, and minus infinity while nobody knows whether there is one. Raises what
-        boto3 raises, and ShardGone if the cursor is of another stream.
+        The time is plus infinity if there is no such record, and minus infinity while that is unknown. Raises the
+        exceptions of boto3, and ShardGone if the cursor is of another stream.
 
         Args:
             kinesis: boto3's client.
@@ -229,12 +235,14 @@ class _FirstUnread:
 
     @property
     def is_end(self) -> bool:
-        """Whether the shard is closed and has no such record."""
+        """Whether the shard is closed and has no record after the position."""
         return self._reader.is_closed and self._arrived is None
 
     def arrived(self) -> float:
-        """Return when the record arrived, in epoch seconds. It is plus or minus infinity as in
-        ``UnreadRecords.oldest``."""
+        """Return when the record arrived, in epoch seconds.
+
+        It is plus or minus infinity as in ``UnreadRecords.oldest``.
+        """
         reader = self._reader
         for _ in range(_CALLS_AT_ONCE):
             if self._arrived is not None or self.is_end:
@@ -265,8 +273,10 @@ class StreamedPosition:
         self._now = now
 
     def __call__(self) -> Reached:
-        """Take the time and return the test. Raises what ``now`` raises. The test also raises what the other parts
-        raise."""
+        """Take the time and return the test. Raises the exceptions of ``now``.
+
+        The test also raises the exceptions of ``waiting`` and ``unread``.
+        """
         taken = self._now() + CLOCK_SECONDS
         next_at = _next_minute(taken)
         streamed_at: float | None = None
@@ -284,11 +294,12 @@ class StreamedPosition:
         return reached
 
     def _streamed_at(self, taken: float, now: float) -> float | None:
-        """Return when every change until ``taken`` was in the stream at the latest; None while that is not known.
+        """Return the latest time at which the last change until ``taken`` entered the stream; None while unknown.
 
         In each minute DynamoDB measures the age of its oldest waiting change at least once. Every older change is in
-        the stream by then. Its documentation says that values may come every five minutes, and does not say that one
-        comes if nothing waits. So without a value, the values just before decide, and the usual time is trusted.
+        the stream by then. DynamoDB's documentation says that values may come every five minutes. It does not say that
+        a value comes if no change waits. So if a minute has no value, the values just before decide, and DynamoDB is
+        trusted to take its usual time.
         """
         waiting = self._waiting()
         if any(minute >= taken for minute in waiting):

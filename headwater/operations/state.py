@@ -33,7 +33,7 @@ Runbook = Literal[
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong with a part."""
+    """A problem of a part."""
 
     found: str
     """The fault, in words."""
@@ -48,19 +48,21 @@ class Part:
     """A part of an environment, and its state."""
 
     name: str
+    """The part's name."""
     says: str = ""
-    """The state in a line for people."""
+    """The state for people, in one line."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The state for programs, with the units in the names."""
+    """The state for programs. The names of the facts contain their units."""
     problems: Sequence[Problem] = ()
+    """The part's problems."""
     unasked: str = ""
     """Why the part could not be checked, or "" if it could."""
     unwritten: Problem | None = None
-    """What to do about a table without a commit whose source has rows, or may have; None for any other part."""
+    """The advice on a table without a commit whose source has rows, or may have rows; None for any other part."""
 
     @property
     def state(self) -> str:
-        """One of the states above."""
+        """The part's state: ``WELL``, ``WRONG``, ``UNASKED`` or ``UNWRITTEN``."""
         if self.problems:
             return WRONG
         return UNWRITTEN if self.unwritten else UNASKED if self.unasked else WELL
@@ -114,7 +116,7 @@ class State:
 
     @property
     def unwritten(self) -> list[tuple[str, Problem]]:
-        """The tables into which nothing has been written yet, although their sources have rows, or may have."""
+        """The tables that no writer has written yet, although their sources have rows, or may have rows."""
         return [(table.name, table.unwritten) for table in self.tables if table.unwritten]
 
     def document(self) -> dict[str, Any]:

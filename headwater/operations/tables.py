@@ -1,4 +1,4 @@
-"""The state of the lake's tables: the last commit, what waits to be read, and what could not be written."""
+"""The state of the lake's tables: the last commit, the waiting changes, and the changes that could not be written."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from headwater.operations.writers import RUNS_SINCE
 
 CATALOG = "Glue catalog"
 Catalog = Mapping[str, Mapping[str, Any]]
-"""What the catalog says of its tables and views, by name: ``location``, and ``created_at`` in epoch seconds."""
+"""Facts of the catalog on its tables and views, by name: ``location``, and ``created_at`` in epoch seconds."""
 QUARANTINE = "_quarantine"
-# As long as the alarm writer-TABLE waits: a first load or a large batch takes its time.
+# Seconds, as for the alarm writer-TABLE: a first load or a large batch takes its time.
 _SILENT_SECONDS = 600.0
 _HOUR = 3600.0
-# Within it a late commit counts, and a value that does not fit, as for their alarms.
+# Seconds. A late commit or an unfit value counts within this time, as for their alarms.
 _RECENT_SECONDS = 300.0
 
 
@@ -42,7 +42,7 @@ def metrics(deployed: Deployed) -> Iterable[Metric]:
 
 
 def observe_catalog(deployed: Deployed) -> Part:
-    """The Glue catalog; its facts are by table, with the location "" for views. Raises what boto3 raises."""
+    """The state of the Glue catalog. Its facts are by table; views have no location. Raises the exceptions of boto3."""
     pages = deployed.client("glue").get_paginator("get_tables").paginate(DatabaseName=deployed.glue_database)
     found = {
         table["Name"]: {
@@ -63,7 +63,7 @@ def observe(
     catalog: Catalog | None,
     query: database.Query | None = None,
 ) -> Part:
-    """Return the state of a table of the lake. Raises what boto3 raises.
+    """Return the state of a table of the lake. Raises the exceptions of boto3.
 
     Args:
         deployed: The environment.
@@ -80,7 +80,7 @@ def observe(
     fresh = measurements.most(_of(deployed, contract, reported.FRESHNESS, "Maximum"), _RECENT_SECONDS)
     unfit = measurements.total(_of(deployed, contract, reported.UNFIT, "Sum"), _HOUR)
     stored = Quarantine(s3, f"{deployed.lake}/{QUARANTINE}", table).listed()
-    # The writer reads again what samples show.
+    # The writer reads the batch of a sample again, so samples do not count.
     aside = [each for each in stored if not each.is_sample]
     problems, waiting = _landed(deployed, contract, committed)
     problems = [*_awaited(deployed, contract, committed), *problems]
@@ -89,6 +89,7 @@ def observe(
     began = writer.facts.get(RUNS_SINCE)
     created = (catalog or {}).get(table, {}).get("created_at")
     expected = began if created is None else created
+    # A table without a commit is a problem unless its source is empty.
     empty, unwritten = None, None
     if committed is None:
         landed = waiting.records if waiting else 0
@@ -100,29 +101,30 @@ def observe(
             unwritten = Problem(f"{UNWRITTEN}{when}: {why}", _first_rows(deployed, contract, landed), "writer")
     signs = [began, reports, committed.completed.timestamp() if committed else None]
     quiet = measurements.now - max(sign for sign in signs if sign is not None) if began is not None else 0.0
-    # Where its step or job does not run, or does not run yet, that is told.
+    # If the step or job does not run, or not yet, its own state says so.
     if quiet > _SILENT_SECONDS and not measurements.unasked:
         problems.append(
             Problem(
                 f"the writer runs, and has said nothing of {table} for {quiet:,.0f} s",
                 f"its last event of the table says why: headwater logs "
                 f"{'writer' if contract.source.database == POSTGRESQL else 'job'} --env {environment.name} "
-                f"--table {table} --since 1d; a large load or compaction says nothing until its end",
+                f"--table {table} --since 1d; a large load or compaction logs nothing until its end",
                 "writer",
             )
         )
+    # The signs of the metrics and of the quarantine.
     if fresh is not None and fresh > limits.freshness_seconds:
         problems.append(
             Problem(
                 f"a change reached {table} after {fresh:,.0f} s",
-                "see which part before it is behind; after a load in the source, wait",
+                "find the part before the table that is behind; after a load in the source, wait",
                 "freshness",
             )
         )
     if aside:
         problems.append(
             Problem(
-                f"{len(aside):,} objects of records that could not be decoded wait",
+                f"{len(aside):,} quarantine objects wait; their records could not be decoded",
                 f"headwater quarantine show {table} --env {environment.name}; correct, deploy, then replay or drop",
                 "quarantine",
             )
@@ -144,7 +146,7 @@ def observe(
             problems.append(
                 Problem(
                     f"{lost:,.0f} attributes of the last minutes are not stored: no maps lead to {paths}",
-                    "find the items in the source; mend them, or exclude or mask the attribute as a whole",
+                    "find the items in the source; correct them, or exclude or mask the whole attribute",
                     "left-out",
                 )
             )
@@ -172,19 +174,19 @@ def observe(
 
 
 def _source(deployed: Deployed, contract: Contract, query: database.Query | None) -> tuple[bool | None, str]:
-    """Whether a table's source is empty, None if that is not known, and what to say of it."""
+    """Whether a table's source is empty (None if that is not known), and a text about the result."""
     try:
         if contract.source.database == POSTGRESQL:
             empty = database.is_empty(query, contract)
         else:
             empty = key_value.is_empty(deployed, contract)
-    except Exception as error:  # whatever it is, the table itself has been checked
+    except Exception as error:  # whatever the error is, the table itself has been checked
         return None, f"its source, {contract.source.table}, could not be read: {one_line(str(error))}"
     return empty, f"its source, {contract.source.table}, has {'no ' if empty else ''}rows"
 
 
 def _first_rows(deployed: Deployed, contract: Contract, landed: int) -> str:
-    """What to do if a table gets no first rows, while so many landed records wait."""
+    """The advice for a table that gets no first rows while so many landed records wait."""
     name, table = deployed.environment.name, contract.main_table
     if landed:
         return f"see the writer: headwater logs writer --env {name} --table {contract.table} --since 1d"
@@ -192,9 +194,7 @@ def _first_rows(deployed: Deployed, contract: Contract, landed: int) -> str:
         return deployed.commands.backfill(table)
     if contract.source.database == POSTGRESQL:
         return f"wait while all rows are read: headwater logs source --env {name} says how far it is"
-    return (
-        f"items that were there before their changes went to the stream come by headwater resync {table} --env {name}"
-    )
+    return f"items older than the stream of changes need a load: headwater resync {table} --env {name}"
 
 
 def _reads_no_rows(deployed: Deployed) -> bool:
@@ -202,7 +202,7 @@ def _reads_no_rows(deployed: Deployed) -> bool:
 
 
 def _awaited(deployed: Deployed, contract: Contract, committed: LastCommit | None) -> list[Problem]:
-    """That a table waits for the rows which its source has."""
+    """The problem of a table that waits for the rows of its source; empty if it does not wait."""
     if committed is not None or contract.source.database != POSTGRESQL or not _reads_no_rows(deployed):
         return []
     found = f"{contract.table} waits for the rows that its source has: connect.snapshot_mode is no_data"
@@ -210,20 +210,21 @@ def _awaited(deployed: Deployed, contract: Contract, committed: LastCommit | Non
 
 
 def _uncatalogued(deployed: Deployed, contract: Contract, uri: str, catalog: Catalog) -> list[Problem]:
-    """What query engines do not find of a table."""
-    # A history's views stand beside its table's.
+    """The problems of a table that the catalog lacks, or has at another location."""
+    # The views of a history belong to its table.
     history = change_history(contract)
     names = [contract.table] if contract.is_history else catalog_names(contract)
     missing = [name for name in names if name not in catalog and (history is None or name != history.table)]
     if missing:
-        found = f"the catalog lacks {', '.join(missing)}: who queries it finds nothing"
+        found = f"the catalog lacks {', '.join(missing)}: queries do not find them"
     elif (location := catalog[contract.table]["location"] if contract.table in catalog else uri).rstrip("/") != uri:
         found = f"the catalog has {contract.table} at {location}, and it is written to {uri}"
     else:
         return []
     name = deployed.environment.name
     advice = (
-        f"where it was never deployed, headwater deploy --env {name}; what somebody took away is made from the template"
+        f"if they were never deployed, headwater deploy --env {name}; if somebody deleted them, create them again from "
+        "the template"
     )
     return [Problem(found, advice, "catalog")]
 

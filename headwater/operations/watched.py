@@ -18,10 +18,10 @@ from headwater.operations.state import Problem
 
 _FOLDER = "_verify"
 _LONG_SECONDS = 900.0
-# A round is late after three usual ones, and never before the hour is over.
+# A round is late after the time of three usual rounds, but never within the first hour.
 _ROUNDS = 3
 _ROUND_SECONDS = 3600.0
-# Undecided rows are a problem only beyond both, because a few rows are always being changed.
+# Undecided rows are a problem only beyond both limits, because a few rows are always being changed.
 _MANY_ROWS = 10
 _MANY_SHARE = 0.01
 _ERROR_LETTERS = 500
@@ -40,24 +40,25 @@ class Watched:
     at: float
     """The moment of these results."""
     ended: bool = False
-    """Whether somebody has ended the comparison on purpose: by Ctrl-C, or by ``--once``. Then nobody waits for more.
-    It stays False after a crash or SIGTERM, and the comparison is missed after a quarter of an hour."""
+    """Whether somebody has ended the comparison on purpose, by Ctrl-C or by ``--once``. Then no alarm waits for more
+    results. After a crash or SIGTERM it stays False, and after a quarter of an hour the comparison counts as missing.
+    """
     round_at: float | None = None
     """When the last round over all rows was complete; None if there was none."""
     source_rows: int = 0
-    """The rows that this round read in the source."""
+    """The number of rows that this round read in the source."""
     lake_rows: int = 0
-    """The rows that this round read in the lake."""
+    """The number of rows that this round read in the lake."""
     unsettled: int = 0
-    """The rows of this round that could not be decided."""
+    """The number of rows of this round that could not be decided."""
     missing: int = 0
-    """The rows that are missing in the lake now."""
+    """The number of rows that are missing in the lake now."""
     extra: int = 0
-    """The rows of the lake that the source does not have."""
+    """The number of rows in the lake that the source does not have."""
     different: int = 0
-    """The rows whose values differ now."""
+    """The number of rows whose values differ now."""
     since: float | None = None
-    """Since when rows have differed; None if none do."""
+    """The moment since when rows have differed; None if none do."""
     behind_seconds: float = 0.0
     """For how long the comparison has waited for the lake."""
     error: str = ""
@@ -65,9 +66,9 @@ class Watched:
     every: float = 0.0
     """The seconds between the ends of two rounds: as ``--every`` says, or more if a round takes longer."""
     started_at: float | None = None
-    """When the comparison was started, for the first time since one was ended on purpose."""
+    """When the comparison was started first after one was ended on purpose."""
     error_since: float | None = None
-    """Since when it has failed."""
+    """The moment since when the comparison has failed."""
     is_former: bool = False
     """Whether the counts come from an earlier run, because this one has none yet (see ``carried``)."""
 
@@ -78,7 +79,7 @@ class Watched:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is known of the table's rows."""
+        """Whether the results say anything about the table's rows."""
         return self.round_at is not None or self.differences > 0
 
     @property
@@ -97,16 +98,16 @@ class Watched:
         return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
 
     def overdue_seconds(self, now: float) -> float:
-        """For how many seconds no round has been completed; 0 for a usual time."""
+        """The seconds since the last complete round if these are unusually many, else 0."""
         began = [moment for moment in (self.round_at, self.started_at) if moment is not None]
         seconds = now - max(began) if began else 0.0
         return seconds if seconds > max(_ROUNDS * self.every, _ROUND_SECONDS) else 0.0
 
 
 def carried(former: Watched | None, now: Watched) -> Watched:
-    """Return the results ``now`` together with the ``former`` run's, until the first round of this run is complete.
+    """Combine the results ``now`` with the ``former`` run's until the first round of this run is complete.
 
-    So a new start hides nothing that was found before it.
+    So a new start hides no difference that was found before it.
     """
     if former is None or now.round_at is not None:
         return now
@@ -122,24 +123,24 @@ def carried(former: Watched | None, now: Watched) -> Watched:
         different=max(former.different, now.different),
         since=_first(former.since, now.since),
         every=max(former.every, now.every),
-        # Else the age of a comparison that always crashes in its first round would never grow.
+        # Otherwise the age of a comparison that always crashes in its first round would never grow.
         started_at=now.started_at if former.ended else _first(former.started_at, now.started_at),
         is_former=former.is_known and not now.differences,
     )
 
 
 def write(s3: Any, lake: str, watched: Watched) -> None:
-    """Store a table's results in the lake at ``s3://bucket/prefix``. Raises what boto3 raises."""
+    """Store a table's results in the lake at ``s3://bucket/prefix``. Raises the exceptions of boto3."""
     bucket, key = _place(lake, watched.table)
     kept = replace(watched, error=_bounded(watched.error))
     s3.put_object(Bucket=bucket, Key=key, Body=json.dumps(asdict(kept), ensure_ascii=False).encode())
 
 
 def read(s3: Any, lake: str, table: str) -> Watched | None:
-    """Read a table's results; None if it was never compared with ``--watch``.
+    """Read a table's results; None if the table was never compared with ``--watch``.
 
-    Fields that only another release knows are left out. Raises UserError if the file holds something else, and what
-    boto3 raises.
+    Fields that only another release knows are left out. Raises UserError if the file has other content, and the
+    exceptions of boto3.
     """
     bucket, key = _place(lake, table)
     try:
@@ -159,7 +160,7 @@ def read(s3: Any, lake: str, table: str) -> Watched | None:
 def measure(cloudwatch: Any, database: str, watched: Watched) -> None:
     """Send a table's counts to CloudWatch, for the environment of the Glue database.
 
-    The counts are the rows that differ, and the hindrances of the comparison. Raises what boto3 raises.
+    The counts are the rows that differ, and the hindrances of the comparison. Raises the exceptions of boto3.
     """
     kept_from = (watched.is_behind, watched.fails, watched.overdue_seconds(watched.at) > 0)
     hindrances = 0 if watched.ended else sum(kept_from)
@@ -175,7 +176,7 @@ def measure(cloudwatch: Any, database: str, watched: Watched) -> None:
 
 
 def tell_that_it_runs(cloudwatch: Any, database: str, tables: Iterable[str]) -> None:
-    """Send to CloudWatch that the comparison of these tables runs. Raises what boto3 raises."""
+    """Report to CloudWatch that the comparison of these tables runs. Raises the exceptions of boto3."""
     _send(cloudwatch, database, [(table, metrics.COMPARISONS, 1) for table in tables])
 
 
@@ -196,7 +197,7 @@ def _send(cloudwatch: Any, database: str, values: Sequence[tuple[str, str, float
 
 
 def observe(s3: Any, lake: str, table: str, now: float, commands: CommandLines) -> tuple[dict[str, Any], list[Problem]]:
-    """The facts of a table's comparison, each None if there is none, and its problems. Raises what boto3 raises."""
+    """The facts of a table's comparison, each None if unknown, and its problems. Raises the exceptions of boto3."""
     try:
         known = read(s3, lake, table)
     except UserError as error:
@@ -206,7 +207,7 @@ def observe(s3: Any, lake: str, table: str, now: float, commands: CommandLines) 
 
 
 def problems(watched: Watched, now: float, commands: CommandLines) -> list[Problem]:
-    """The problems of the table, and of its comparison unless that was ended on purpose."""
+    """The problems of the table, and of its comparison unless somebody has ended it on purpose."""
     found = []
     if watched.differences:
         found.append(
@@ -224,7 +225,7 @@ def problems(watched: Watched, now: float, commands: CommandLines) -> list[Probl
         found.append(
             Problem(
                 f"the comparison has said nothing for {quiet:,.0f} s, so rows may differ without notice",
-                "start it again where it ran; if nobody wants it any more, "
+                "start it again on the same machine; if nobody needs it any more, "
                 f"{commands.verify('--watch', '--once')} ends it",
                 "differs",
             )
@@ -243,23 +244,23 @@ def problems(watched: Watched, now: float, commands: CommandLines) -> list[Probl
 
 
 def _hindrances(watched: Watched, now: float, commands: CommandLines) -> list[Problem]:
-    """Why a comparison that runs knows less than it should."""
+    """The reasons why a running comparison cannot decide all rows."""
     found = []
     if watched.is_behind:
         found.append(
             Problem(
                 f"the lake does not have what its source had {watched.behind_seconds:,.0f} s ago; until it has, rows "
                 "that seem to differ cannot be checked",
-                "find the first part that is behind or stands still, and mend it; the comparison then goes on",
+                "find the first part that is behind or stands still, and repair it; the comparison then goes on",
                 "differs",
             )
         )
     if overdue := watched.overdue_seconds(now):
         found.append(
             Problem(
-                f"no round over all rows was complete for the last {overdue:,.0f} s",
-                "read its last lines where it runs; if a round takes that long, start it with as long an --every, or "
-                "with more of --share or --read-units",
+                f"no round over all rows has ended in the last {overdue:,.0f} s",
+                "read the last lines of the comparison; if a round takes that long, start it with as long an "
+                "--every, or with a larger --share or --read-units",
                 "differs",
             )
         )

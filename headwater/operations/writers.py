@@ -1,4 +1,4 @@
-"""The state of what writes the lake: the step on the EMR cluster, and the runs of the Glue jobs."""
+"""The state of the programs that write the lake: the step on the EMR cluster, and the runs of the Glue jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headwater.operations.state import Part, Problem
 
 STEP = "EMR step"
 RUNS_SINCE = "runs_since"
-"""The fact since when a step or a run runs, in epoch seconds; None if it does not."""
+"""The name of a fact: the epoch seconds since when a step or a run is running; None if none is."""
 _RUNNING = "RUNNING"
 _CLUSTER_WORKS = ("RUNNING", "WAITING")
 _CLUSTER_BEGINS = ("STARTING", "BOOTSTRAPPING")
@@ -18,7 +18,7 @@ _RUN_LIVES = ("RUNNING", "STARTING", "WAITING")
 
 
 def observe_step(deployed: Deployed) -> Part:
-    """The cluster and the newest of the writer's steps. Raises what boto3 raises."""
+    """The state of the cluster and of the writer's newest step. Raises the exceptions of boto3."""
     emr, cluster = deployed.client("emr"), deployed.cluster_id
     environment = deployed.environment.name
     state = emr.describe_cluster(ClusterId=cluster)["Cluster"]["Status"]["State"]
@@ -26,7 +26,7 @@ def observe_step(deployed: Deployed) -> Part:
     if state in _CLUSTER_BEGINS:
         return Part(STEP, f"the cluster is {state}", facts)
     if state not in _CLUSTER_WORKS:
-        advice = f"raise emr.generation in config/{environment}.yaml, and headwater deploy --env {environment}"
+        advice = f"raise emr.generation in config/{environment}.yaml, then headwater deploy --env {environment}"
         return Part(
             STEP, f"the cluster is {state}", facts, [Problem(f"the cluster {cluster} is {state}", advice, "ended")]
         )
@@ -52,14 +52,14 @@ def observe_step(deployed: Deployed) -> Part:
     facts["reason"] = reason
     found = f"the step {newest['Id']} is {status['State']}" + (f": {_line(reason)}" if reason else "")
     advice = (
-        "it is added again within ten minutes; where it fails again, "
+        "the step is added again within ten minutes; if it fails again, "
         f"headwater logs writer --env {environment} --errors says why"
     )
     return Part(STEP, f"{status['State']}: no step runs", facts, [Problem(found, advice, "ended")])
 
 
 def observe_job(deployed: Deployed, job: str) -> Part:
-    """The newest run of a job. Raises what boto3 raises."""
+    """The state of a job's newest run. Raises the exceptions of boto3."""
     runs = deployed.client("glue").get_job_runs(JobName=job, MaxResults=5)["JobRuns"]
     name = f"Glue job {job.removeprefix(deployed.prefix + '-')}"
     facts: dict[str, Any] = {"job": job}
@@ -77,7 +77,7 @@ def observe_job(deployed: Deployed, job: str) -> Part:
     found = f"the run {newest['Id']} is {state}" + (f": {_line(facts['reason'])}" if facts["reason"] else "")
     hours = deployed.environment.dynamodb.key_value.stream_retention_hours
     advice = (
-        f"the next one is started within five minutes, and streams keep changes for {hours} h; where it fails again, "
+        f"the next run starts within five minutes, and streams keep changes for {hours} h; if it fails again, "
         f"headwater logs job --env {deployed.environment.name} --errors says why"
     )
     return Part(name, f"{state}: no run goes on", facts, [Problem(found, advice, "ended")])

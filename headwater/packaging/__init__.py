@@ -1,1 +1,1 @@
-"""What goes to S3 and onto class paths: jars, plugins, the PySpark package. Everything is made under ``build/``."""
+"""The files for S3 and for class paths: jars, plugins, the PySpark package. Everything is made under ``build/``."""

@@ -35,15 +35,17 @@ MOMENT = (1980, 1, 1, 0, 0, 0)
 
 
 def build(announce: Announce, build: Path = BUILD) -> None:
-    """Make all assets under ``build``, each only when its inputs have changed. Raises UserError if Maven or pip
-    fails, or a jar differs from its lock: then nothing is packed."""
+    """Make all assets under ``build``, each only when its inputs have changed.
+
+    Raises UserError if Maven or pip fails, or if a jar differs from its lock. Then no plugin or archive is packed.
+    """
     with claim(build / "assets", "another run", wait=True), one_by_one() as maven, one_by_one() as pip:
-        # One Maven at a time: until its version 3.9, two may spoil each other's files in its local repository.
+        # One Maven at a time: before version 3.9, two may spoil each other's files in the local repository.
         fetched = {name: maven.add(jars.fetch, announce, build, [name]) for name in jars.SETS}
         connect = maven.add(build_connect, announce, build)
         archives = pip.add(python_archives.build_archives, announce, build)
         fetched["spark"].result()
-        # In this thread, which Ctrl-C interrupts.
+        # This runs in the main thread, which Ctrl-C interrupts.
         class_archive.make(announce, build)
         build_lake_jvm(announce, build)
         for step in (*fetched.values(), connect, archives):
@@ -54,18 +56,21 @@ def build(announce: Announce, build: Path = BUILD) -> None:
 
 
 def connect_jars(build: Path = BUILD) -> list[Path]:
-    """The jars that are built from ``connect/``, each in a plugin beside the jars that it needs."""
+    """The jars that are built from ``connect/``. Each lies in a plugin, beside the jars that it needs."""
     return sorted(path for folder in jars.PLUGINS.values() for path in (build / folder / jars.OWN).glob("*.jar"))
 
 
 def connect_is_current(build: Path = BUILD) -> bool:
-    """Whether these jars were built from the sources as they are, and have not changed since."""
+    """Whether the jars of ``connect/`` were built from the present sources, and have not changed since."""
     return stamps.is_current(build / "stamps" / "connect", _connect_inputs(), connect_jars(build))
 
 
 def build_connect(announce: Announce, build: Path = BUILD) -> None:
-    """Build the Maven module ``connect/`` into the plugins: the source connector into Debezium's, the rest into a
-    plugin of its own. All but one of its tests are left to ``make test``."""
+    """Build the Maven module ``connect/`` into the plugins.
+
+    The source connector goes into Debezium's plugin, the other classes into a plugin of their own. Only one test runs
+    here; ``make test`` runs the others.
+    """
     if connect_is_current(build):
         return
     with announce("Building the connectors and the config provider (connect/)"):
@@ -86,13 +91,15 @@ def _connect_inputs() -> str:
 
 
 def connect_sources() -> list[Path]:
-    """What the jars of ``connect/`` are built from."""
+    """The files from which the jars of ``connect/`` are built."""
     return [jars.CONNECT_POM, *sorted(path for path in (CONNECT / "src" / "main").rglob("*") if path.is_file())]
 
 
 def pack_plugins(build: Path = BUILD) -> None:
-    """Zip each plugin, with the NOTICE that names its licences. Raises UserError if a jar is not as locked: nothing
-    is zipped then."""
+    """Zip each plugin, together with the NOTICE that names its licences.
+
+    Raises UserError if a jar differs from the lock. Then no plugin is zipped.
+    """
     jars.verify(jars.PLUGINS, build)
     for place in jars.PLUGINS.values():
         folder = build / place
@@ -106,13 +113,15 @@ def lake_jar(build: Path = BUILD) -> Path:
 
 
 def lake_jvm_is_current(build: Path = BUILD) -> bool:
-    """Whether this jar was built from the sources as they are, and has not changed since."""
+    """Whether the jar of ``lake_jvm/`` was built from the present sources, and has not changed since."""
     return stamps.is_current(build / "stamps" / "lake-jvm", _lake_jvm_inputs(build), [lake_jar(build)])
 
 
 def build_lake_jvm(announce: Announce, build: Path = BUILD) -> None:
-    """Compile ``lake_jvm/`` into a jar under ``build/lake_jvm``, against the jars that it runs with here.
-    Raises UserError with what the compiler says."""
+    """Compile ``lake_jvm/`` into a jar under ``build/lake_jvm``, against the jars with which it runs on this machine.
+
+    Raises UserError with the compiler's messages.
+    """
     jar = lake_jar(build)
     if lake_jvm_is_current(build):
         return
@@ -135,7 +144,7 @@ def _lake_jvm_inputs(build: Path) -> str:
 
 
 def lake_jvm_sources() -> list[Path]:
-    """What the jar of ``lake_jvm/`` is compiled from."""
+    """The files from which the jar of ``lake_jvm/`` is compiled."""
     return sorted(LAKE_JVM.rglob("*.java"))
 
 
@@ -157,7 +166,7 @@ def zip_files(target: Path, root: Path, files: Iterable[Path]) -> None:
 
 
 def tree_digest(files: Iterable[Path]) -> str:
-    """One SHA-256 over the names and contents of files; folders among them do not count."""
+    """One SHA-256 over the names and contents of files. Folders among them do not count."""
     digest = hashlib.sha256()
     for path in files:
         if path.is_file():

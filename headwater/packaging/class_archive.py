@@ -1,8 +1,8 @@
-"""An archive of the classes of Spark's programs on this machine, from which they start with about half the work (class
-data sharing: https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html).
+"""An archive of the classes of Spark's programs on this machine, which halves the work of their start.
 
-A program uses the archive if its class path begins with ``class_path``. If anything differs, Java starts without the
-archive, and reports nothing.
+This is Java's class data sharing: https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html. A program uses
+the archive if its class path begins with ``class_path``. If anything differs, Java starts without the archive, and
+reports nothing.
 """
 
 from __future__ import annotations
@@ -33,37 +33,39 @@ def spark_home() -> Path:
 
 
 def class_path(build: Path = BUILD) -> list[Path]:
-    """What every program of Spark's has at the beginning of its class path: Spark, and what it needs for S3."""
+    """The beginning of the class path of every Spark program: Spark, and the jars that it needs for S3."""
     others = [path for path in jars.class_path("spark", build) if not path.name.startswith("hudi-")]
     return [*others, *sorted((spark_home() / "jars").glob("*.jar"))]
 
 
 def flags(build: Path = BUILD) -> list[str]:
-    """The flags by which Java takes the archive, if it was made."""
+    """The flags with which Java uses the archive; none if there is no archive."""
     archive = _archive(build)
     return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
 def make(announce: Announce, build: Path = BUILD) -> None:
-    """Make the archive, unless Java and the jars are the same as when it was made, or tried in vain. If it cannot be
-    made, a line says why, and the programs do without."""
+    """Make the archive, unless Java and the jars are the same as at the last attempt.
+
+    If the archive cannot be made, a line says why, and the programs start without it.
+    """
     stamp, failed = (build / "stamps" / name for name in ("class-archive", "class-archive-failed"))
     inputs = _inputs(build)
     archive = _archive(build)
     if (stamps.is_current(stamp, inputs) and archive.exists()) or stamps.is_current(failed, inputs):
         return
     try:
-        with announce("Archiving the classes of Spark's programs, which start the quicker for it"):
+        with announce("Archiving the classes of Spark's programs, so that they start faster"):
             archive.parent.mkdir(parents=True, exist_ok=True)
             archive.unlink(missing_ok=True)
             _use(archive, build / "logs" / "class-archive.log", build)
     except (OSError, UserError) as error:
         say(
-            f"There is no archive of these classes, so Spark's programs start slower: {one_line(str(error))}. It is "
-            f"tried again when Java or a jar has changed, or without {failed}"
+            f"There is no archive of these classes, so Spark's programs start slower: {one_line(str(error))}. The "
+            f"next try is when Java or a jar has changed; to try at once, delete {failed}"
         )
         stamp = failed
-    with suppress(OSError):  # without a stamp it is tried again
+    with suppress(OSError):  # without a stamp, the archive is tried again next time
         stamps.write(stamp, inputs)
 
 
@@ -72,7 +74,7 @@ def _archive(build: Path) -> Path:
 
 
 def _inputs(build: Path) -> str:
-    """Everything that decides an archive: Java's version, the class path as Java compares it, and the classes' use."""
+    """The inputs of the archive: Java's version, the class path as Java compares it, and the archived program."""
     version = subprocess.run([jdk.java(), "-version"], capture_output=True, text=True, check=False).stderr
     found = ((path.name, path.stat()) for path in class_path(build))
     listed = "".join(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in found)
@@ -80,8 +82,10 @@ def _inputs(build: Path) -> str:
 
 
 def _use(archive: Path, log: Path, build: Path) -> None:
-    """Run what uses the classes, in a Java that archives them when it ends. Raises UserError if there is no archive
-    then, which is whole if there is one."""
+    """Run the program that uses the classes, in a Java that archives them when it ends.
+
+    Raises UserError if there is no archive then. Java writes a whole archive or none.
+    """
     hudi = next(path for path in jars.class_path("spark", build) if path.name.startswith("hudi-"))
     log.unlink(missing_ok=True)
     with unfinished("class-archive", build) as folder:

@@ -1,6 +1,6 @@
 """The jars under ``build/``, including the plugins' jars.
 
-Maven resolves them from two poms, and a lock of their SHA-256 verifies them. The jars that are built from this
+Maven resolves the jars from two poms, and a lock of their SHA-256 verifies them. The jars that are built from this
 repository's sources are in no lock.
 """
 
@@ -25,7 +25,7 @@ PLUGINS: Mapping[str, str] = {
     "debezium-postgres": "plugins/debezium-postgres",
     "headwater-connect": "plugins/headwater-connect",
 }
-# Where a set's folder holds what is made here, beside the locked jars.
+# The folders of sets that also hold jars which are built here, beside the locked ones.
 OWN = "headwater"
 # Profiles of the pom, and the folder under build/ that gets the jars of each.
 SETS: Mapping[str, str] = {
@@ -37,15 +37,15 @@ SETS: Mapping[str, str] = {
     **PLUGINS,
     "dynamodb-local": "dynamodb-local",
 }
-# Likewise, of what the benchmark measures Headwater beside: nothing else needs them.
+# Likewise, for the products that the benchmark compares with Headwater. Nothing else needs them.
 PEERS: Mapping[str, str] = {"iceberg": "peers/iceberg", "delta": "peers/delta"}
-# Likewise, of the servers of other versions that the tests capture, by their major version.
+# Likewise, for the PostgreSQL servers of other versions that the tests capture, by their major version.
 SERVERS: Mapping[str, str] = {f"postgresql-{major}": f"servers/postgresql-{major}" for major in (15, 18)}
-# Likewise, of the plugin of an earlier release, whose positions the tests go on from.
+# Likewise, for the plugin of an earlier release: tests continue from the positions that it has stored.
 FORMER: Mapping[str, str] = {"debezium-3.3": "former/debezium-3.3"}
 _FOLDERS = {**SETS, **PEERS, **SERVERS, **FORMER}
 POM = ASSETS_JARS / "pom.xml"
-# What our own connectors are compiled with is what they bring, so their own pom names it.
+# Our own connectors are compiled with the jars that they ship, so their own pom names these.
 CONNECT_POM = ROOT / "connect" / "pom.xml"
 LOCK = ASSETS_JARS / "jars.lock"
 # The jar that EMR and Glue get.
@@ -59,7 +59,7 @@ class Jar:
     """One locked file."""
 
     sha256: str
-    """In hexadecimal."""
+    """The file's SHA-256, in hexadecimal."""
     path: str
     """A jar's path below ``build/``, or a pom's path in the checkout."""
     coordinates: str = ""
@@ -82,8 +82,10 @@ def sha256(path: Path) -> str:
 
 
 def read_lock(lock: Path = LOCK) -> tuple[Jar, ...]:
-    """Read the lock: one ``SHA-256  path  group:artifact:version`` per line, after a line without coordinates for each
-    pom. Raises UserError for a lock that is missing or cannot be parsed."""
+    """Read the lock: one ``SHA-256 path group:artifact:version`` per line.
+
+    The line of a pom has no coordinates. Raises UserError if the lock is missing or cannot be parsed.
+    """
     if not lock.exists():
         raise UserError(f"{lock} is missing: restore it, or write it with `headwater dev jars lock`")
     found = []
@@ -105,8 +107,10 @@ def locked(name: str, lock: Path = LOCK) -> list[Jar]:
 
 
 def problems(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path = LOCK, root: Path = ROOT) -> list[str]:
-    """Return a sentence for each file of some sets that differs from the lock. ``root`` is the checkout whose poms the
-    lock has to fit."""
+    """Return a sentence for each file of some sets that differs from the lock.
+
+    ``root`` is the checkout whose poms the lock has to fit.
+    """
     sets = tuple(sets)
     poms = {jar.path: jar.sha256 for jar in read_lock(lock) if not jar.coordinates}
     sentences = [
@@ -119,6 +123,7 @@ def problems(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path 
         expected = {Path(jar.path).name: jar for jar in locked(name, lock)}
         if not expected:
             sentences.append(f"{lock} names no jar in {_FOLDERS[name]}. {RENEW}")
+        # Compare the folder with the lock: missing, unknown and altered files.
         present = {
             str(path.relative_to(folder))
             for path in folder.rglob("*")
@@ -148,8 +153,10 @@ def verify(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path = 
 
 
 def resolve(name: str, build: Path = BUILD) -> Path:
-    """Have Maven resolve one set and replace the set's folder under ``build``, which is returned. Raises UserError with
-    the end of Maven's log if it fails."""
+    """Let Maven resolve one set, replace the set's folder under ``build``, and return the folder.
+
+    Raises UserError with the end of Maven's log if Maven fails.
+    """
     folder = build / _FOLDERS[name]
     with unfinished(name, build) as temporary:
         _dependencies(name, build, "copy-dependencies", f"-DoutputDirectory={temporary}/jars")
@@ -169,8 +176,11 @@ def _pom(name: str) -> Path:
 
 
 def maven(arguments: list[str], log: Path) -> None:
-    """Run Maven with its output in a log. ``.mvn/maven.config`` has the options of every Maven that is run in this
-    checkout. Raises UserError if Maven is missing or fails, with the log's end."""
+    """Run Maven with its output in a log.
+
+    ``.mvn/maven.config`` has the options of every Maven run in this checkout. Raises UserError with the log's end if
+    Maven is missing or fails.
+    """
     program = shutil.which("mvn")
     if program is None:
         raise UserError("Maven's `mvn` is not on the PATH: install it (Debian and Ubuntu: apt-get install maven)")
@@ -189,8 +199,10 @@ def maven(arguments: list[str], log: Path) -> None:
 
 
 def fetch(announce: Announce, build: Path = BUILD, sets: Iterable[str] = tuple(SETS)) -> None:
-    """Fetch each set of jars that differs from the lock, and announce it. Raises UserError if Maven fails, or if it
-    brings a jar that differs from the lock."""
+    """Fetch each set of jars that differs from the lock, and announce it.
+
+    Raises UserError if Maven fails, or if it fetches a jar that differs from the lock.
+    """
     for name in sets:
         if problems([name], build):
             with announce(f"Fetching the jars of {name} into build/{_FOLDERS[name]}"):
@@ -199,7 +211,7 @@ def fetch(announce: Announce, build: Path = BUILD, sets: Iterable[str] = tuple(S
 
 
 def write_lock(announce: Announce, build: Path = BUILD, lock: Path = LOCK) -> None:
-    """Resolve every set, also the peers and the servers, and write the lock from the result."""
+    """Resolve every set, also the sets of the benchmark and of the tests, and write the lock from the result."""
     lines = [Jar(sha256(pom), str(pom.relative_to(ROOT))) for pom in (POM, CONNECT_POM)]
     for name, folder in _FOLDERS.items():
         with announce(f"Resolving {name}"):
@@ -224,7 +236,7 @@ def _coordinates(name: str, build: Path) -> dict[str, str]:
 
 
 def class_path(name: str, build: Path = BUILD) -> list[Path]:
-    """A set's jars in a stable order. Raises UserError when there are none."""
+    """A set's jars in a stable order. Raises UserError if there are none."""
     jars = sorted((build / _FOLDERS[name]).glob("*.jar"))
     if not jars:
         raise UserError(f"There are no jars in {build / _FOLDERS[name]}. {FETCH}")

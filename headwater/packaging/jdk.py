@@ -8,8 +8,10 @@ from headwater.errors import UserError
 
 
 def java(program: str = "java") -> str:
-    """Return the path of ``java``, or of another program of the JDK: that of JAVA_HOME, else of the PATH. Raises
-    ``UserError`` when there is none."""
+    """Return the path of ``java``, or of another program of the JDK.
+
+    The JDK of JAVA_HOME comes first, then the PATH. Raises UserError if there is no such program.
+    """
     home = os.environ.get("JAVA_HOME")
     executable = str(Path(home) / "bin" / program) if home else shutil.which(program)
     if executable is None or not Path(executable).exists():

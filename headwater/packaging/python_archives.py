@@ -1,7 +1,7 @@
-"""The Python of the EMR writer: an archive per platform with boto3, msgspec and what they need, and a launcher.
+"""The Python of the EMR writer: for each platform an archive with boto3, msgspec, their dependencies, and a launcher.
 
-The launcher ``bin/python`` starts the machine's Python 3.11 with these packages before its own. Both the nodes of EMR
-and the local step run it, on the driver and on the workers.
+The launcher ``bin/python`` starts the machine's Python 3.11 with these packages before the machine's own. EMR's nodes
+and the local step run it, both on the driver and on the workers.
 """
 
 import gzip
@@ -16,7 +16,7 @@ from headwater.packaging import stamps, wheels
 from headwater.packaging.unfinished import take_place, unfinished
 from headwater.paths import BUILD
 
-# boto3, msgspec, and what boto3 needs: pip refuses the list when a package is missing.
+# boto3, msgspec, and the dependencies of boto3. pip refuses the list if a package is missing.
 PACKAGES = ("boto3", "botocore", "jmespath", "msgspec", "python-dateutil", "s3transfer", "six", "urllib3")
 LAUNCHER = "bin/python"
 LAUNCHER_TEXT = f"""#!/bin/sh
@@ -29,13 +29,15 @@ exec python{wheels.PYTHON} "$@"
 
 
 def path(platform: str, build: Path = BUILD) -> Path:
-    """Where the archive of a platform is made."""
+    """The path of a platform's archive."""
     return build / "python" / f"python-{platform}.tar.gz"
 
 
 def build_archives(announce: Announce, build: Path = BUILD) -> None:
-    """Fetch the wheels of each platform and make its archive from them, if the lock, the launcher or the result has
-    changed. Raises UserError if pip fails."""
+    """Fetch the wheels of each platform, and make its archive from them.
+
+    This happens only if the lock, the launcher or the result has changed. Raises UserError if pip fails.
+    """
     requirements = wheels.locked(PACKAGES)
     for platform in wheels.PLATFORMS:
         fetched, archive = wheels.folder(platform, build), path(platform, build)
@@ -58,8 +60,10 @@ def build_archives(announce: Announce, build: Path = BUILD) -> None:
 
 
 def unpack(platform: str, build: Path = BUILD) -> Path:
-    """Unpack a platform's archive beside it, as EMR's nodes do, and return the launcher. An up-to-date folder
-    stays as it is. Several processes may do so at once."""
+    """Unpack a platform's archive beside it, as EMR's nodes do, and return the launcher.
+
+    An up-to-date folder stays as it is. Several processes may call this function at once.
+    """
     archive = path(platform, build)
     folder, stamp = archive.parent / platform, build / "stamps" / f"python-{platform}-unpacked"
     inputs = (build / "stamps" / f"python-{platform}").read_text()
@@ -76,7 +80,7 @@ def unpack(platform: str, build: Path = BUILD) -> Path:
 def _make(archive: Path, fetched: Path) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     part = archive.with_suffix(".part")
-    # With no times and in a fixed order the same wheels give the same bytes.
+    # Without times and in a fixed order, the same wheels give the same bytes.
     with (
         part.open("wb") as file,
         gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed,
@@ -91,7 +95,7 @@ def _make(archive: Path, fetched: Path) -> None:
 
 
 def _modules(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The files of all wheels, as installed; scripts, which nothing runs on a node, stay out."""
+    """The files of all wheels, as pip installs them. Scripts are left out, because no node runs them."""
     for wheel in sorted(folder.glob("*.whl")):
         with zipfile.ZipFile(wheel) as packed:
             for name in packed.namelist():

@@ -1,4 +1,4 @@
-"""The list of all that ships, in CycloneDX 1.6 (https://cyclonedx.org/docs/1.6/json/)."""
+"""The list of all shipped releases, in CycloneDX 1.6 (https://cyclonedx.org/docs/1.6/json/)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ LICENCES = Path(__file__).with_name("licences.yaml")
 
 
 def render(releases: Iterable[Release], shaded: Mapping[Release, Sequence[str]]) -> str:
-    """Return the CycloneDX document of Headwater and these releases. ``shaded`` has the coordinates of the releases
-    that are packed into another one. The same releases give the same bytes. Raises UserError if ``licences.yaml`` does
-    not name a release's licence."""
+    """Return the CycloneDX document of Headwater and these releases.
+
+    ``shaded`` has the coordinates of the releases that are packed into another one. The same releases give the same
+    bytes. Raises UserError if ``licences.yaml`` does not name a release's licence.
+    """
     licences = yaml.safe_load(LICENCES.read_text(encoding="utf-8"))
     components = [_component(release, licences, shaded.get(release, ())) for release in releases]
     own = Component(
@@ -38,7 +40,7 @@ def render(releases: Iterable[Release], shaded: Mapping[Release, Sequence[str]])
     bom = Bom(components=components, metadata=BomMetaData(component=own))
     bom.register_dependency(own, components)
     document = json.loads(JsonV1Dot6(bom).output_as_string())
-    # The library would write the time and a random number.
+    # Without this, the library would write the time and a random number.
     del document["metadata"]["timestamp"], document["serialNumber"]
     document["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(document, sort_keys=True)).urn
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
@@ -64,7 +66,7 @@ def _component(release: Release, licences: dict[str, dict[str, str]], shaded: Se
 
 
 def _part(whole: PackageURL, coordinates: str) -> Component:
-    """A release within another, by its coordinates. The same one may be within several."""
+    """A release within another one, by its coordinates. Several releases may contain the same one."""
     group, name, version = coordinates.split(":")
     address = PackageURL("maven", group, name, version)
     return Component(bom_ref=f"{whole}#{address}", group=group, name=name, version=version, purl=address)

@@ -1,4 +1,4 @@
-"""What ``cdk deploy`` uploads, and the origin of each file: a release whose SHA-256 is locked, or this repository."""
+"""The files that ``cdk deploy`` uploads, and the origin of each: a release with a locked SHA-256, or this checkout."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ from headwater.packaging import artifacts, jars, python_archives, wheels
 from headwater.paths import BUILD, ROOT, SETUP
 
 _CDK = "aws-cdk-lib"
-# What CDK calls the assets that the app itself writes, beside the templates: SQL for the database.
+# CDK's name for the assets that the app itself writes, beside the templates: SQL for the database.
 _STATEMENTS = "Statements"
-# Of the locked hashes, that of the wheel, from which pip installs; the other is the source archive's. The lock does not
-# say which is which, `pip install --dry-run --no-deps --ignore-installed --only-binary :all: --report -` does.
+# The hash of CDK's wheel, from which pip installs. The lock also has the hash of the source archive, and does not say
+# which is which: `pip install --dry-run --no-deps --ignore-installed --only-binary :all: --report -` does.
 _CDK_WHEEL = "223e5b8c67bee9802d714493b380251a2e8ce55c8c477e5d44ca2c85f3b322ee"
-# What ships of the checkout as it is, beside the PySpark package.
+# Files of the checkout that ship unchanged, beside the PySpark package.
 _SOURCES = ("NOTICE", "custom_resources/*.py", "emr_bootstrap/*.sh", "emr_steps/*.py", "glue_scripts/*.py")
 _POM_PROPERTIES = re.compile(r"META-INF/maven/.*/pom\.properties")
-# The properties of CloudFormation's types that name code which Lambda runs.
+# The properties of CloudFormation's types that name Lambda code.
 _CODE = {"AWS::Lambda::Function": "Code", "AWS::Lambda::LayerVersion": "Content"}
 
 
 @dataclass(frozen=True, order=True)
 class Release:
-    """A file that others publish, and that ships whole or in parts."""
+    """A file that others publish and that ships, whole or in parts."""
 
     ecosystem: str
     """``maven`` or ``pypi``."""
     group: str
     """Maven's groupId; empty for a Python package."""
     name: str
+    """Maven's artifactId, or the name of the Python package."""
     version: str
+    """The release's version."""
     file: str
     """A wheel's name; empty for a jar, which its coordinates name."""
     sha256: str
-    """Of the file, in hexadecimal."""
+    """The file's SHA-256, in hexadecimal."""
 
 
 Origin = Release | str
@@ -56,13 +58,15 @@ Origin = Release | str
 
 
 def releases(build: Path = BUILD) -> list[Release]:
-    """All releases that ship, in a stable order. Raises UserError if a wheel is missing or not as locked."""
+    """All releases that ship, in a stable order. Raises UserError if a wheel is missing or differs from the lock."""
     return sorted({*_jars(), *_wheels(build), _cdk()})
 
 
 def shaded(build: Path = BUILD) -> dict[Release, list[str]]:
-    """The releases that a jar that ships says it has taken in, by their coordinates, in a stable order. A jar says so
-    in the ``pom.properties`` that Maven left in it; one without them says nothing."""
+    """For each shipped jar, the releases that are packed into it, by their coordinates, in a stable order.
+
+    Maven leaves a ``pom.properties`` in a jar for each such release. A jar without these files names none.
+    """
     return {release: sorted(_shaded(build / path) - {_coordinates(release)}) for release, path in _jars().items()}
 
 
@@ -78,7 +82,7 @@ def _coordinates(release: Release) -> str:
 
 
 def _jars() -> dict[Release, str]:
-    """The jars of others, with their paths under ``build``."""
+    """The jars that others publish, with their paths under ``build``."""
     shipped = [jar for name in jars.PLUGINS for jar in jars.locked(name)]
     shipped += [jar for jar in jars.locked("spark") if Path(jar.path).name == jars.HUDI]
     found = {}
@@ -89,7 +93,7 @@ def _jars() -> dict[Release, str]:
 
 
 def _wheels(build: Path) -> dict[Release, Path]:
-    """The wheels that EMR and Glue get, with their files here."""
+    """The wheels for EMR and Glue, with their files on this machine."""
     hashes, found = _hashes(wheels.locked(python_archives.PACKAGES)), {}
     for platform in wheels.PLATFORMS:
         folder = wheels.folder(platform, build)
@@ -130,9 +134,9 @@ def _hashes(locked: str) -> list[str]:
 def unexplained(assembly: Path, folder: LakeFolder, build: Path = BUILD) -> list[str]:
     """Return a sentence for each finding in a synthesized folder of the lake folder ``folder``.
 
-    A finding is an upload without an origin, or a Lambda function whose code is no upload. Contracts that git does not
-    track are one finding; each deployed SQL file that git does not track is another. Raises UserError if readers of an
-    archive would disagree on its content.
+    A finding is an upload without an origin, or a Lambda function whose code is not an upload. Contracts that git does
+    not track are one finding; each deployed SQL file that git does not track is another. Raises UserError if readers of
+    an archive would disagree on its content.
     """
     untracked = _of_contracts(folder.contracts, tracked=False)
     found = trace(assembly, {**origins(folder.contracts, build), **untracked})
@@ -167,8 +171,10 @@ def _untracked_files(assembly: Path, folder: LakeFolder) -> list[str]:
 
 
 def trace(assembly: Path, known: Mapping[str, Origin]) -> list[tuple[str, Origin | None]]:
-    """The files that ``cdk deploy`` uploads from a synthesized folder: of each a name to find it by, and its origin.
-    Archives that are not known as a whole are unpacked."""
+    """The files that ``cdk deploy`` uploads from a synthesized folder: for each a name to find it by, and its origin.
+
+    Archives that are not known as a whole are unpacked.
+    """
     known = {**_written(assembly), **known}
     found = []
     for manifest, document in _manifests(assembly):
@@ -185,7 +191,7 @@ def trace(assembly: Path, known: Mapping[str, Origin]) -> list[tuple[str, Origin
 
 
 def strange_code(assembly: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Return the Lambda functions and layers whose code is no file that ``cdk deploy`` uploads.
+    """Return the Lambda functions and layers whose code is not a file that ``cdk deploy`` uploads.
 
     Each has its name and the property that stands in place of such a file.
     """
@@ -194,7 +200,7 @@ def strange_code(assembly: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _manifests(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The lists of files that ``cdk deploy`` uploads. Lists of stacks that have left the app may lie there too."""
+    """The lists of files that ``cdk deploy`` uploads. The folder may also have lists of stacks outside the app."""
     for name in sorted(_named(assembly, "cdk:asset-manifest", "file")):
         yield name, json.loads((assembly / name).read_text())
 
@@ -245,7 +251,7 @@ def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _unzipped(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        # A script could stand there, or files that only a reader from the front sees.
+        # These bytes could be a script, or files that only a reader from the front sees.
         if start := min((entry.header_offset for entry in archive.infolist()), default=0):
             raise UserError(f"{name}: found {start} bytes before the first file, expected none")
         for entry in archive.infolist():
@@ -263,7 +269,7 @@ def _untarred(_: str, content: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def origins(contracts: Path, build: Path = BUILD) -> dict[str, Origin]:
-    """All that may ship: the origin of each content, by its SHA-256."""
+    """The origins of all contents that may ship, by their SHA-256."""
     known: dict[str, Origin] = {release.sha256: release for release in _jars()}
     for release, path in _wheels(build).items():
         known[release.sha256] = release
@@ -275,8 +281,10 @@ def origins(contracts: Path, build: Path = BUILD) -> dict[str, Origin]:
 
 
 def _of_cdk() -> Iterator[str]:
-    """The SHA-256 of each file of CDK's own Lambda functions. The wheel packs them in an archive, which is held against
-    the list of files in the installed wheel."""
+    """The SHA-256 of each file of CDK's own Lambda functions.
+
+    The wheel packs these files in an archive. The archive is compared with the file list of the installed wheel.
+    """
     (archive,) = (file for file in metadata.files(_CDK) or () if file.name.endswith(".jsii.tgz"))
     content = archive.read_binary()
     if archive.hash is None or archive.hash.value != _record_hash(content):
@@ -310,8 +318,10 @@ def _of_checkout(build: Path) -> Iterator[tuple[str, str]]:
 
 
 def _of_contracts(folder: Path, *, tracked: bool) -> dict[str, Origin]:
-    """What ships of a lake folder's contracts: of those that git tracks, or of the others. Outside of a clone, all
-    count as tracked."""
+    """The files of a lake folder's contracts that ship: from the contracts that git tracks, or from the others.
+
+    Outside of a clone, all contracts count as tracked.
+    """
     ours = _tracked(folder)
     return {
         _digest(contract.to_json().encode()): f"contracts/{contract.table}.yaml"
@@ -329,7 +339,7 @@ def _tracked(folder: Path) -> Callable[..., bool]:
 
 
 def _written(assembly: Path) -> dict[str, Origin]:
-    """What the app has written into a synthesized folder: templates, and the database's statements."""
+    """The files that the app has written into a synthesized folder: templates, and the database's statements."""
     written = [*_template_files(assembly), *_statements(assembly)]
     return {jars.sha256(file): "stacks/" for file in written if file.is_file()}
 
@@ -350,7 +360,7 @@ def _template_files(assembly: Path) -> list[Path]:
 
 
 def _named(assembly: Path, type_: str, property_: str) -> list[str]:
-    """One property of each artifact of a type, by the manifest that the app has written."""
+    """One property of each artifact of a type, from the manifest that the app has written."""
     artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"].values()
     return [artifact["properties"][property_] for artifact in artifacts if artifact["type"] == type_]
 

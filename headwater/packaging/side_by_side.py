@@ -1,4 +1,4 @@
-"""Steps that go on beside each other: while some wait for downloads, others compute."""
+"""Steps that run at the same time: while some wait for downloads, others compute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Steps:
         self._ended = False
 
     def add(self, step: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        """Add a step. Its result is there when it has ended; CancelledError if it was left out."""
+        """Add a step, and return its future. The future is cancelled if the step is left out."""
 
         def take() -> _T:
             if self._ended:
@@ -33,14 +33,16 @@ class Steps:
         return self._thread.submit(take)
 
     def end(self) -> None:
-        """Leave out the steps that have not begun."""
+        """Cancel the steps that have not begun."""
         self._ended = True
 
 
 @contextmanager
 def one_by_one() -> Iterator[Steps]:
-    """Steps beside the ``with`` block, which ends when they have ended. If the block raises, steps that have not begun
-    are left out."""
+    """Run steps beside the ``with`` block, which ends when they have ended.
+
+    If the block raises, steps that have not begun are left out.
+    """
     with ThreadPoolExecutor(1) as thread:
         steps = Steps(thread)
         try:

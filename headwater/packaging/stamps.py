@@ -1,4 +1,4 @@
-"""What a file under ``build/`` was made from, so that it is made anew only when that or the file has changed."""
+"""Stamps record the inputs of a file under ``build/``. It is made again only if the inputs or the file have changed."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,12 +7,12 @@ from headwater.packaging.jars import sha256
 
 
 def is_current(stamp: Path, inputs: str, results: Iterable[Path] = ()) -> bool:
-    """Whether the stamp says that these results, with the bytes that they have now, were made from these inputs."""
+    """Whether the stamp says that these results, with their present bytes, were made from these inputs."""
     return stamp.exists() and stamp.read_text() == _text(inputs, results)
 
 
 def write(stamp: Path, inputs: str, results: Iterable[Path] = ()) -> None:
-    """Record what results, files or folders, were made from."""
+    """Record the inputs from which results (files or folders) were made."""
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text(_text(inputs, results))
 

@@ -1,4 +1,4 @@
-"""Builds a folder aside, and moves it into its place under ``build/`` once it is complete."""
+"""Builds a folder aside, and moves it to its place under ``build/`` once it is complete."""
 
 import shutil
 import tempfile
@@ -11,19 +11,22 @@ from headwater.folder_lock import claim
 
 @contextmanager
 def unfinished(name: str, build: Path) -> Iterator[Path]:
-    """An empty folder for what one process at a time makes. Afterwards it is gone, and so is what a killed run left."""
+    """An empty folder in which one process at a time builds.
+
+    At the end it is deleted, together with the folders of killed runs.
+    """
     folder = build / "unfinished" / name
     with claim(folder, "another run", wait=True):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        # A name of its own: a program that a killed run has left may still write to the former one.
+        # Each run uses a new name: a program of a killed run may still write to the former folder.
         with tempfile.TemporaryDirectory(dir=folder) as own:
             yield Path(own)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def take_place(made: Path, place: Path) -> None:
-    """Move a folder that is made to its place, where it replaces the former one."""
+    """Move a built folder to its place, where it replaces the former one."""
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(place, ignore_errors=True)
     made.rename(place)

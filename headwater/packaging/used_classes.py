@@ -1,4 +1,4 @@
-"""A program of Spark's that does a little of all that the writers do, for the archive of the classes that it uses.
+"""A Spark program that does a little of everything that the writers do, so that its classes can be archived.
 
 spark-submit used_classes.py FOLDER
 """
@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-# Hudi writes with no other.
+# Hudi can write with no other serializer.
 _SERIALIZER = "org.apache.spark.serializer.KryoSerializer"
 _OPTIONS = {
     "hoodie.table.name": "used",
@@ -29,7 +29,7 @@ _OPTIONS = {
 
 
 def main(folder: Path) -> None:
-    """Write a small table below a folder, and read it; look into a store that does not answer."""
+    """Write a small table below a folder and read it. Then open a store that does not answer."""
     builder = SparkSession.builder.appName("used classes").config("spark.serializer", _SERIALIZER)
     with builder.getOrCreate() as spark:
         records = spark.sparkContext.parallelize(range(100), 2)
@@ -52,7 +52,7 @@ def main(folder: Path) -> None:
             configuration.set(f"fs.s3a.{name}", value)
         jvm: Any = spark.sparkContext._jvm
         path = jvm.org.apache.hadoop.fs.Path("s3a://none/object")
-        # Nothing answers there.
+        # No server listens at this address.
         with suppress(Exception):
             path.getFileSystem(configuration).exists(path)
 

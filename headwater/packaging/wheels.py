@@ -12,18 +12,20 @@ from headwater.paths import BUILD, ROOT
 REQUIREMENTS = ROOT / "requirements.txt"
 AARCH64, X86_64 = "aarch64", "x86_64"
 PLATFORMS = (AARCH64, X86_64)
-# What EMR's writer and Glue's jobs run; headwater/environment/allow_lists.yaml holds their releases to it.
+# The Python of EMR's writer and Glue's jobs. headwater/environment/allow_lists.yaml allows only releases that have it.
 PYTHON = "3.11"
 
 
 def folder(platform: str, build: Path = BUILD) -> Path:
-    """Where the wheels of a platform are kept."""
+    """The folder with the wheels of a platform."""
     return build / "wheels" / platform
 
 
 def locked(names: Sequence[str], requirements: Path = REQUIREMENTS) -> str:
-    """The lines of these packages in the lock: name, version, and one hash per file of that version. Raises UserError
-    if the lock lacks a package."""
+    """The lines of these packages in the lock: name, version, and one hash per file of that version.
+
+    Raises UserError if the lock lacks a package.
+    """
     text, lines = requirements.read_text(), []
     for name in names:
         found = re.search(rf"^{name}==(\S+).*(?:\n +--hash=.*)+\n", text, re.MULTILINE)
@@ -41,7 +43,8 @@ def tags(platform: str) -> list[str]:
 def download(requirements: str, platform: str, folder: Path) -> None:
     """Fetch the wheels of locked lines into a folder. Raises UserError if pip fails.
 
-    It fails if a file is not the lock's, a package needs one outside the lines, or there is no wheel for the platform.
+    pip fails if a file differs from the lock, if a package needs one outside the lines, or if the platform has no
+    wheel.
     """
     folder.mkdir(parents=True)
     listed = folder / "requirements.txt"

@@ -1,1 +1,1 @@
-"""What Headwater does in a running PostgreSQL: create or prepare a database, look at it, copy its tables, drop it."""
+"""Headwater's operations on a running PostgreSQL: create, prepare, inspect and drop a database, and copy its tables."""

@@ -1,4 +1,4 @@
-"""Whether PostgreSQL has no row of a key, and until where its log tells of the rows that it has had."""
+"""Checks that PostgreSQL has no row with a key, and finds a position of the log after all changes of such rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from headwater.errors import UserError
 from headwater.postgresql.queries import server_message, single_value
 
 Key = Mapping[str, tuple[str, str]]
-"""Type and text of the value of each column."""
+"""A key: the type and the text of each column's value."""
 
 
 def spelled(conn: psycopg.Connection, key: Key) -> list[str]:
     """Return the values of a key as PostgreSQL writes them into a change, such as ``character(n)`` with its padding.
-    Raises UserError, whose message does not show the values."""
+
+    Raises UserError, whose message does not show the values.
+    """
     expected = ", ".join(f"{name} {type_}" for name, (type_, _) in key.items())
     found = []
     for type_, text in key.values():
@@ -25,18 +27,18 @@ def spelled(conn: psycopg.Connection, key: Key) -> list[str]:
             found.append(str(single_value(conn, query)))
         except psycopg.Error:
             raise UserError(f"KEY: found something else, expected {expected}") from None
-        # A cast cuts texts off.
+        # A cast truncates long texts.
         if type_.startswith("char") and found[-1].rstrip(" ") != text.rstrip(" "):
             raise UserError(f"KEY: found a longer text, expected {expected}")
     return found
 
 
 def absent_until(conn: psycopg.Connection, table: str, key: Key) -> int | None:
-    """Return a position of the log (LSN) after all changes of a row that the table no longer has; None if it has it.
+    """Return a position of the log (an LSN) after all changes of a deleted row; None if the table still has the row.
 
     A later row with the same key counts as another row. The function commits a transaction of its own, in a published
-    table, before and after it reads the position. With the first, every change that was visible before is in the log.
-    With the second, every later commit has an order above the position. Raises UserError.
+    table, before and after it reads the position. With the first one, every change that was visible before is in the
+    log. With the second one, every later commit has an order above the position. Raises UserError.
     """
     try:
         if single_value(conn, "SELECT pg_is_in_recovery()"):
@@ -50,8 +52,8 @@ def absent_until(conn: psycopg.Connection, table: str, key: Key) -> int | None:
         return None if _is_there(conn, table, key) else position
     except psycopg.Error as error:
         raise UserError(
-            f"PostgreSQL: looking for the row in {table} failed: {server_message(error)}. Use a user that may read the "
-            "table and update capture.heartbeat."
+            f"PostgreSQL: the search for the row in {table} failed: {server_message(error)}. Use a user that may read "
+            "the table and update capture.heartbeat."
         ) from None
 
 
@@ -72,7 +74,7 @@ def _is_there(conn: psycopg.Connection, table: str, key: Key) -> bool:
     )
     query = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {})").format(sql.Identifier(*table.split(".", 1)), conditions)
     with conn.transaction():
-        # A row that the user may not see would look as if it were not there: with this, PostgreSQL says so.
+        # Row security could hide the row from the user. With this setting, PostgreSQL raises an error instead.
         conn.execute("SET LOCAL row_security = off")
         row = conn.execute(query).fetchone()
     return bool(row and row[0])

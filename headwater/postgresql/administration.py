@@ -50,8 +50,8 @@ AND nspname !~ '^pg_' AND nspname NOT IN ('information_schema', 'capture') AND N
     SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = pg_class.oid AND deptype = 'e'
 )
 ORDER BY 1, 2"""
-# What a schema holds, tables first, but for what extensions brought. An interrupted ``create`` may leave the schema
-# ``capture`` with its tables; without the heartbeat's it is another application's.
+# The objects of schemas, tables first, except for objects of extensions. An interrupted ``create`` may leave the schema
+# ``capture`` with its tables. Without the heartbeat's table, the schema belongs to another application.
 _CONTENT = """SELECT format('%s %s', object.type, object.identity) FROM pg_depend AS held
 JOIN pg_namespace ON pg_namespace.oid = held.refobjid,
 LATERAL pg_identify_object(held.classid, held.objid, held.objsubid) AS object
@@ -85,8 +85,9 @@ def create(
     patience: float = PATIENCE_SECONDS,
     tell: Tell = silent,
 ) -> None:
-    """Create what capture needs, what the SQL files create, roles and publication, or bring them up to date, as
-    ``Gradual`` does, over an autocommit connection.
+    """Create what capture needs, what the SQL files create, roles and publication, or bring them up to date.
+
+    It does so as ``Gradual`` does, over an autocommit connection.
 
     ``passwords`` holds a password for each of ``ROLES``; a role that exists gets the new one. ``files`` come
     from the lake folder; each statement of them runs once. ``patience`` and ``tell`` are passed to ``Gradual``.
@@ -134,8 +135,9 @@ def prepare(
     contracts = list(contracts)
     _require_own(conn)
     refuse_another(conn, conn.info.dbname)
-    # In one transaction, which locks no table but those of ``capture``: a source that does not fit leaves no trace.
-    first = _together([*capture_statements(), *refusals(contracts, CDC_ROLE, [UNFIT])])
+    # In one transaction, which locks no table but those of ``capture``: a source that does not fit leaves no trace. The
+    # checks come first, so that their advice is about the existing roles.
+    first = _together([*refusals(contracts, CDC_ROLE, [UNFIT]), *capture_statements()])
     _bring(conn, Gradual(conn, patience, tell), [first], {CDC_ROLE: password}, contracts)
 
 
@@ -149,14 +151,13 @@ def refuse_another(conn: psycopg.Connection, database: str) -> None:
     elsewhere = conn.execute(_CAPTURED_ELSEWHERE, (CDC_ROLE, database)).fetchone()
     if elsewhere is not None:
         raise UserError(
-            f"{database}: found that the server's database {elsewhere[0]} is captured, expected none: role and slot "
-            "are the server's"
+            f"{database}: found that the server's database {elsewhere[0]} is captured, expected no captured "
+            "database: a server has only one such role and slot"
         )
 
 
 def _require_own(conn: psycopg.Connection) -> None:
-    """Raise UserError for a database that ``create`` made, which has more to lose, and if ``capture`` is another
-    application's."""
+    """Raise UserError for a database that ``create`` made, and if its schema ``capture`` is another application's."""
     if is_created(conn):
         raise UserError(
             f"{conn.info.dbname}: found a database that headwater db create or a deployment made, expected one of your "
@@ -207,7 +208,7 @@ def _bring(
         raise UserError(server_message(error)) from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise UserError(
-            f"{conn.info.user} may not do all of it: {server_message(error)}. Connect as the server's administrator, "
+            f"{conn.info.user} may not do all of this: {server_message(error)}. Connect as the server's administrator, "
             "who must own the tables too (--user)."
         ) from None
 
@@ -271,7 +272,8 @@ def read_again(conn: psycopg.Connection, tables: Sequence[str], where: Condition
     """Have rows of source tables read again beside their changes, and return the id of the signal that asks for it.
 
     ``tables`` are names as contracts have them. Rows of the lake that the source no longer has become tombstones. With
-    ``where`` only the rows that meet it are read, and none ends."""
+    ``where`` only the rows that meet the condition are read, and no row becomes a tombstone.
+    """
     condition = None if where is None else f"({where.text})"
     return str(single_value(conn, "SELECT capture.read_again(%s, %s)", (list(tables), condition)))
 
@@ -298,9 +300,9 @@ class Released:
     """What ``release`` leaves at the tables."""
 
     identities: list[str]
-    """The statements that would give tables and partitions the replica identity that they had."""
+    """The statements that would restore the former replica identity of tables and partitions."""
     refused: list[str]
-    """Of those that were tried, what the server refused, with its reason."""
+    """The statements that the server refused, each with the reason."""
 
 
 def release(
@@ -311,8 +313,8 @@ def release(
 ) -> Released:
     """Undo ``prepare``, table by table, and drop the connector's slot.
 
-    ``restore_identities`` gives tables and partitions back the replica identity that they had. ``patience`` and
-    ``tell`` are passed to ``Gradual``.
+    ``restore_identities`` restores the former replica identity of tables and partitions. ``patience`` and ``tell`` are
+    passed to ``Gradual``.
 
     After a failure the application goes on, and a second run finishes. Raises UserError as ``drop`` does, if a
     deployment has made the database, and if another database is captured.
@@ -357,10 +359,10 @@ def _drop(
     statements = [_DROP_PUBLICATION, *(f"DROP SCHEMA IF EXISTS {schema} CASCADE" for schema in schemas), *more]
     for role in roles:
         if single_value(conn, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = %s)", (role,)):
-            # Who has made a role, and is no superuser, does not have its privileges.
+            # The maker of a role does not have its privileges, unless the maker is a superuser.
             statements += [f"GRANT {role} TO CURRENT_USER", f"DROP OWNED BY {role}", f"DROP ROLE {role}"]
     if _slot(conn) is not None:
-        # No rollback brings it back: it goes when all else has.
+        # No rollback brings the slot back, so it is dropped last.
         statements.append(f"SELECT pg_drop_replication_slot('{SLOT}')")
     gradual.run([_together(statements)])
 

@@ -1,8 +1,8 @@
-"""Conditions of SQL by which the source connector reads rows again.
+"""SQL conditions for rows that the source connector reads again.
 
-Debezium puts a condition into its own queries, and the condition is stored in clear, in the source and in Kafka. So a
-user's condition may use the captured columns that the contract neither masks nor leaves out. PostgreSQL says which
-columns and functions it uses: the server parses the condition, and nothing is planned, run or created for that.
+Debezium puts a condition into its own queries. The condition is stored in clear, in the source and in Kafka. So a
+user's condition may use only captured columns that the contract neither masks nor leaves out. PostgreSQL reports the
+columns and functions of a condition: the server parses it, but plans, runs and creates nothing.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from headwater.definitions.source_database import CDC_ROLE
 from headwater.errors import UserError
 from headwater.postgresql.queries import server_message
 
-# Debezium puts a condition among others, and its driver takes ? for a parameter.
+# Debezium combines a condition with others, and its driver takes ? for a parameter.
 NOT_IN_A_CONDITION = (";", "--", "/*", "?")
-# How long PostgreSQL may wait for a table's lock, parse a condition, and count its rows.
+# How long PostgreSQL may wait for a table's lock, parse a condition, and count the condition's rows.
 _LOCK, _PARSE, _COUNT = "5s", "10s", "10min"
 _SESSION = (
     "SET TRANSACTION READ ONLY",
     f"SET LOCAL lock_timeout = '{_LOCK}'",
-    # As in the source connector's session, where names without a schema are looked up.
+    # The source connector's session resolves names without a schema in the same way.
     f"SET LOCAL search_path = {CDC_ROLE}, public",
 )
 
-# The nodes of PostgreSQL's parse tree (nodes/primnodes.h, nodes/parsenodes.h) that a query of one table and a condition
-# on its row are made of. A node of a later version is refused until it stands here.
+# The allowed nodes of PostgreSQL's parse tree (nodes/primnodes.h, nodes/parsenodes.h): a query of one table, and a
+# condition on its row. A node of a later version is refused until it is added here.
 _OF_THE_QUERY = frozenset({"ALIAS", "FROMEXPR", "QUERY", "RANGETBLENTRY", "RANGETBLREF", "RTEPERMISSIONINFO"})
 _ONCE = ("QUERY", "RANGETBLENTRY")
 _OF_A_CONDITION = frozenset(
@@ -50,11 +50,11 @@ _NODE = re.compile(r"\{(\w+)")
 _FUNCTION = re.compile(r":(?:funcid|opfuncid) (\d+)")
 # The columns that the query's user must be allowed to read, as a set of bits.
 _SELECTED = re.compile(r":selectedCols \(b([ \d]*)\)")
-# FirstLowInvalidHeapAttributeNumber: the bit of a column is so much higher than its number. That of the whole row is 0,
-# those of system columns are below.
+# FirstLowInvalidHeapAttributeNumber: the bit of a column is this much higher than the column's number. The whole row
+# has the number 0, and system columns have negative numbers.
 _BIT_OF_THE_ROW = 7
 
-# Functions that take times depend on the session's time zone, or on the transaction's time, and are harmless. Other
+# Functions on times depend on the session's time zone, or on the transaction's time, and are harmless. Other
 # functions that are not immutable can read tables, such as table_to_xml.
 _OTHER_FUNCTIONS = """
 SELECT coalesce(p.oid::regprocedure::text, 'without a name')
@@ -85,9 +85,9 @@ class Condition:
     """A condition by which the source connector may read rows: ``by_user`` and ``by_keys`` make it."""
 
     text: str
-    """The condition, of SQL."""
+    """The condition, in SQL."""
     rows: int
-    """How many rows of the table met it when it was made."""
+    """How many rows of the table met the condition when it was made."""
 
 
 def by_user(conn: psycopg.Connection, contract: Contract, where: str) -> Condition:
@@ -103,7 +103,7 @@ def by_user(conn: psycopg.Connection, contract: Contract, where: str) -> Conditi
         raise UserError(f"--where: found {where!r}, expected a condition of SQL without any of {marks}")
     with _refusals_explained(table, where), _session(conn, _PARSE):
         shown, other = _columns(conn, contract)
-        # By itself, and as an element of an array: a parenthesis that closes another one than its own fails in either.
+        # Parse the condition by itself, and in an array: unbalanced parentheses fail in one of both.
         _parse(conn, f"SELECT FROM {table} WHERE (ARRAY[{where}])[1]")
         tree = _tree(conn, f"SELECT FROM {table} WHERE ({where})")
         _refuse_nodes(tree)
@@ -113,7 +113,7 @@ def by_user(conn: psycopg.Connection, contract: Contract, where: str) -> Conditi
 
 
 def by_keys(conn: psycopg.Connection, contract: Contract, keys: Sequence[Sequence[str]]) -> Condition:
-    """The condition for the rows of these keys. Raises UserError if the server does not take the keys' values."""
+    """The condition for the rows of these keys. Raises UserError if the server refuses the keys' values."""
     names = sql.SQL(", ").join(sql.Identifier(contract.column(name).path[0]) for name in contract.key)
     rows = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, key))) for key in keys]
     where = sql.SQL("({}) IN ({})").format(names, sql.SQL(", ").join(rows)).as_string()
@@ -130,7 +130,7 @@ def rows_where(conn: psycopg.Connection, table: str, where: str) -> int:
 
 @contextmanager
 def _session(conn: psycopg.Connection, statement_timeout: str) -> Iterator[None]:
-    """A transaction that leaves nothing behind, and that no lock holds up for long."""
+    """A transaction that changes nothing, and that waits for no lock for long."""
     with conn.transaction(force_rollback=True):
         for setting in (*_SESSION, f"SET LOCAL statement_timeout = '{statement_timeout}'"):
             conn.execute(setting.encode())
@@ -139,7 +139,7 @@ def _session(conn: psycopg.Connection, statement_timeout: str) -> Iterator[None]
 
 @contextmanager
 def _refusals_explained(table: str, where: str) -> Iterator[None]:
-    """Raise what the server refuses as UserError."""
+    """Turn the server's errors about a condition into UserError."""
     try:
         yield
     except psycopg.errors.LockNotAvailable:
@@ -164,7 +164,7 @@ def _columns(conn: psycopg.Connection, contract: Contract) -> tuple[dict[int, st
         columns = conn.execute(_COLUMNS, (table, table)).fetchall()
     except (psycopg.errors.UndefinedFunction, psycopg.errors.InvalidSchemaName):
         raise UserError(
-            f"{conn.info.dbname}: found none that this release has prepared: deploy, or run headwater db capture"
+            f"{conn.info.dbname}: found no database of this release: deploy, or run headwater db capture"
         ) from None
     named = {column.path[0] for column in contract.columns}
     # The source connector compares names of columns without regard to capitals.
@@ -172,7 +172,7 @@ def _columns(conn: psycopg.Connection, contract: Contract) -> tuple[dict[int, st
     shown: dict[int, str] = {}
     other: dict[int, str] = {}
     for number, name, is_captured, hidden_as in columns:
-        # A column keeps the names under which contracts have hidden it: it may have another one by now.
+        # A column keeps the names under which contracts have hidden it, because it may have been renamed.
         is_hidden = not hidden.isdisjoint(each.lower() for each in (name, *hidden_as))
         is_left_out = contract.unnamed == DROP and name not in named
         (shown if is_captured and not is_hidden and not is_left_out else other)[number] = name
@@ -180,7 +180,7 @@ def _columns(conn: psycopg.Connection, contract: Contract) -> tuple[dict[int, st
 
 
 def _parse(conn: psycopg.Connection, query: str) -> None:
-    """Have the server parse one statement, which it does not run. Raises psycopg's errors."""
+    """Let the server parse one statement without running it. Raises psycopg's errors."""
     encoding = conn.info.encoding
     result = conn.pgconn.prepare(b"", query.encode(encoding))
     if result.status != ExecStatus.COMMAND_OK:
@@ -188,8 +188,10 @@ def _parse(conn: psycopg.Connection, query: str) -> None:
 
 
 def _tree(conn: psycopg.Connection, query: str) -> str:
-    """The parse tree of a statement, with the ids of what its names mean, as the server tells it. The server logs it,
-    too."""
+    """The parse tree of a statement, in which the server has replaced names by object ids.
+
+    The server logs the tree too.
+    """
     trees: list[str] = []
 
     def hear(notice: psycopg.errors.Diagnostic) -> None:
@@ -203,7 +205,7 @@ def _tree(conn: psycopg.Connection, query: str) -> str:
         _parse(conn, query)
     finally:
         conn.remove_notice_handler(hear)
-    # The server breaks lines.
+    # The server wraps long lines.
     tree = " ".join(" ".join(trees).split())
     if not _SELECTED.search(tree):
         raise UserError(
@@ -214,7 +216,7 @@ def _tree(conn: psycopg.Connection, query: str) -> str:
 
 
 def _refuse_nodes(tree: str) -> None:
-    """Raise UserError for all that is no expression on one row of the table."""
+    """Raise UserError for nodes that do not belong to an expression on one row of the table."""
     nodes = _NODE.findall(tree)
     other = {node for node in nodes if node not in _OF_THE_QUERY | _OF_A_CONDITION}
     other |= {node for node in _ONCE if nodes.count(node) != 1}
@@ -227,7 +229,7 @@ def _refuse_nodes(tree: str) -> None:
 
 
 def _refuse_columns(tree: str, contract: Contract, shown: dict[int, str], other: dict[int, str]) -> None:
-    """Raise UserError for columns that are not shown, and for the whole row."""
+    """Raise UserError for columns that a condition may not use, and for the whole row."""
     numbers = [int(bit) - _BIT_OF_THE_ROW for bits in _SELECTED.findall(tree) for bit in bits.split()]
     found = [other.get(number, "a system column") for number in numbers if number not in shown and number != 0]
     if 0 in numbers and not found:
@@ -241,7 +243,7 @@ def _refuse_columns(tree: str, contract: Contract, shown: dict[int, str], other:
 
 
 def _refuse_functions(conn: psycopg.Connection, tree: str) -> None:
-    """Raise UserError for functions, of operators and casts too, that could read or do anything else."""
+    """Raise UserError for functions, also of operators and casts, whose result depends on more than their arguments."""
     used = sorted({int(number) for number in _FUNCTION.findall(tree)})
     if other := [name for (name,) in conn.execute(_OTHER_FUNCTIONS, (used,)).fetchall()]:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Reading all rows of a source table in parallel, as of one moment, into files of their images."""
+"""Reads all rows of a source table in parallel, as of one moment, into files of row images."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from headwater.postgresql.row_images import SESSION, RowImages, row_images
 
 Connect = Callable[[], psycopg.Connection]
 Store = Callable[[str, IO[bytes], int], None]
-"""Stores a file: its name, its content, gzip of lines, and how many rows they are. Threads call it at the same time."""
+"""Stores a file. The arguments are the file's name, its content (lines in gzip), and the number of its rows. Several
+threads call it at the same time."""
 Report = Callable[[int, int, int], None]
-"""Is called with how many rows more are read, and how many parts of how many are done."""
+"""Reports progress: the number of rows read since the last call, of finished parts, and of all parts."""
 
 _PART_BYTES = 64 * 2**20
-"""The size of the part of a table that a reader takes at a time, without values that are stored out of line."""
+"""The size of the part of a table that a reader takes at a time. TOASTed values do not count."""
 _FILE_BYTES = 128 * 2**20
-"""The size of row images after which a new data file begins."""
+"""After this many bytes of row images, a new data file begins."""
 _LINES = 1_000
 _POLL_SECONDS = 0.5
 _LAST_BLOCK = 2**32 - 1
@@ -42,10 +43,13 @@ _SETTINGS = {
     **SESSION,
     "statement_timeout": "0",
     "transaction_timeout": "0",
+    "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
-    # Rows that a policy hides would be missing silently.
+    # Without this, rows that a policy hides would be missing silently.
     "row_security": "off",
 }
+# pg_settings has some names with capitals, such as TimeZone.
+_SET = "SELECT pg_catalog.set_config(name, %s, false) FROM pg_catalog.pg_settings WHERE lower(name) = %s"
 _CAPTURED = """
 SELECT
     (
@@ -72,7 +76,7 @@ FROM (
 ) AS heaps
 ORDER BY 1, 2
 """
-# What writes, of any database, and began before a transaction.
+# Writing transactions of any database that began before a given transaction.
 _WRITERS = """
 SELECT coalesce(string_agg(who, ', ' ORDER BY who), '')
 FROM (
@@ -84,7 +88,7 @@ FROM (
 ) AS writers
 WHERE id::text::bigint < %s::bigint %% 4294967296
 """
-# Whether two rows of the source may have one key.
+# Whether the source has a unique index that rules out two rows with the same contract key.
 _UNIQUE = """
 SELECT EXISTS (
     SELECT FROM pg_index
@@ -99,13 +103,18 @@ SELECT EXISTS (
 
 @dataclass(frozen=True)
 class _Part:
-    """Blocks of a table, or of one of its partitions, from the first on and before the second."""
+    """A range of blocks of a table, or of one of its partitions."""
 
     number: int
+    """The number of the part, with which the names of its data files begin."""
     schema: str
+    """The schema of the table or partition."""
     name: str
+    """The name of the table or partition."""
     first: int
+    """The first block."""
     end: int
+    """The block after the last one."""
 
     def statement(self, images: RowImages) -> sql.Composed:
         where = sql.SQL("ctid >= {} AND ctid < {}").format(
@@ -116,10 +125,10 @@ class _Part:
 
 @dataclass(frozen=True)
 class Moment:
-    """The moment whose rows of a table were read."""
+    """The moment at which a table's rows were read."""
 
     lsn: int
-    """The position in the log whose state the rows are."""
+    """The position in the log (an LSN) at that moment."""
     read_at: int
     """When they were read, in microseconds since 1970."""
     is_unique: bool
@@ -135,11 +144,11 @@ def copy_table(
     say: Callable[[str], None] = lambda text: None,
     report: Report = lambda rows, done, parts: None,
 ) -> Moment:
-    """Read all rows of a contract's table as of one moment, by so many connections.
+    """Read all rows of a contract's table as of one moment, by ``readers`` connections.
 
-    Every change that the rows lack is still to come from the source connector's slot. For that, the table must be
-    captured already, and the function waits for transactions that were open before. Raises UserError if the table is
-    not captured or cannot be read.
+    The source connector's slot still has every change that the rows lack. So the table must be captured already, and
+    the function waits for transactions that were open before. Raises UserError if the table is not captured or cannot
+    be read.
     """
     key = needed_key(contract, mask_key)
     table = contract.source.table
@@ -148,13 +157,14 @@ def copy_table(
         _require_captured(connection, contract)
         _await_open_transactions(connection, say)
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        # Comes before the snapshot: a table that is written anew behind one looks empty to it.
+        # Lock the table before the snapshot is taken: to an older snapshot, a rewritten table looks empty.
         connection.execute(_lock(contract))
         (found,) = connection.execute(_SNAPSHOT).fetchall()
         snapshot, lsn, read_at = found
         images = row_images(connection, contract)
         if images.left_out:
-            say(f"{table}: left out until a row's next change, for their types: {', '.join(images.left_out)}")
+            left_out = ", ".join(images.left_out)
+            say(f"{table}: columns left out until a row's next change, because of their types: {left_out}")
         is_unique = bool(single_value(connection, _UNIQUE, (table, _key_columns(contract))))
         begin = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)), _lock(contract, " NOWAIT")
         reading = _Reading(connect, store, begin, images, _masking(contract, key), report)
@@ -163,7 +173,7 @@ def copy_table(
 
 
 class _Reading:
-    """The parts of a table, taken by several readers until none is left."""
+    """The reading of a table: several readers take its parts until none is left."""
 
     def __init__(
         self,
@@ -187,7 +197,7 @@ class _Reading:
         self._ends = threading.Event()
 
     def read(self, parts: Sequence[_Part], readers: int) -> None:
-        """Read all parts by so many readers."""
+        """Read all parts by this many readers."""
         for part in parts:
             self._waiting.put(part)
         self._count = len(parts)
@@ -214,7 +224,7 @@ class _Reading:
                     connection.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def _read(self) -> None:
-        """Take parts, one after the other."""
+        """Take and read parts until none is left."""
         with self._connect() as connection:
             with self._telling:
                 self._connections.append(connection)
@@ -252,7 +262,7 @@ class _Reading:
                 number += 1
 
     def _blocks(self, copied: psycopg.Copy) -> Iterator[list[bytes]]:
-        """Some lines at a time. Raises _Ended if another reader has failed."""
+        """Yield some lines at a time. Raises _Ended if another reader has failed."""
         lines: list[bytes] = []
         size = 0
         for row in copied:
@@ -275,13 +285,13 @@ class _Ended(Exception):
 
 
 def _is_of_end(error: BaseException) -> bool:
-    """Whether a reader ended because all were to end."""
+    """Whether an error only says that all readers were cancelled."""
     return isinstance(error, (_Ended, psycopg.errors.QueryCanceled))
 
 
 @contextmanager
 def _reading(table: str) -> Iterator[None]:
-    """Raises UserError for what PostgreSQL says."""
+    """Turn PostgreSQL's errors into UserError."""
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
@@ -291,8 +301,8 @@ def _reading(table: str) -> Iterator[None]:
         ) from None
     except psycopg.errors.LockNotAvailable:
         raise UserError(
-            f"{table}: found somebody who waits to change the table itself, expected nobody: they would wait for each "
-            "other. Run the command again when that is done"
+            f"{table}: found a session that waits to change the table itself, expected none: both would wait for each "
+            "other. Run the command again when that session has finished"
         ) from None
     except psycopg.Error as error:
         raise UserError(f"{table}: reading it failed: {server_message(error)}. Run the command again") from None
@@ -300,19 +310,21 @@ def _reading(table: str) -> Iterator[None]:
 
 def _set(connection: psycopg.Connection) -> None:
     for name, value in _SETTINGS.items():
-        # Not all servers have each.
-        connection.execute("SELECT set_config(name, %s, false) FROM pg_settings WHERE name = %s", (value, name))
+        # Some servers lack some of these settings.
+        connection.execute(_SET, (value, name))
 
 
 def _lock(contract: Contract, wait: str = "") -> sql.Composed:
-    """A statement that keeps the table and its partitions from being written anew, moved or dropped. All may read and
-    change rows."""
+    """A statement that keeps the table and its partitions from being rewritten, moved or dropped.
+
+    Other sessions may read and change rows.
+    """
     table = sql.Identifier(contract.source.schema, contract.source.name)
     return sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE{}").format(table, sql.SQL(wait))
 
 
 def _require_captured(connection: psycopg.Connection, contract: Contract) -> None:
-    """Raise UserError unless all changes from now on are on their way."""
+    """Raise UserError unless the slot and the publication capture all changes from now on."""
     if single_value(connection, "SELECT pg_is_in_recovery()"):
         raise UserError("PostgreSQL: found a replica, expected the server that is written to: it may be behind")
     place = (SLOT, PUBLICATION, contract.source.schema, contract.source.name)
@@ -332,15 +344,16 @@ def _require_captured(connection: psycopg.Connection, contract: Contract) -> Non
 def _await_open_transactions(connection: psycopg.Connection, say: Callable[[str], None]) -> None:
     """Wait until all transactions that write now have ended.
 
-    The slot may lack the rows that they wrote before it or the publication existed, so the snapshot must show them.
+    The slot may lack the rows that these transactions wrote before the slot or the publication existed. So the snapshot
+    must show these rows.
     """
-    # Whatever writes already has a lower one. (A snapshot's own end does not count the latest that run.)
+    # Every transaction that writes now has a lower id. (A snapshot's own end does not count the latest running ones.)
     own = single_value(connection, "SELECT pg_current_xact_id()")
     told = ""
     while not single_value(connection, "SELECT pg_snapshot_xmin(pg_current_snapshot()) > %s::xid8", (str(own),)):
         writers = str(single_value(connection, _WRITERS, (str(own),)))
         if writers != told:
-            say(f"Waiting for the end of open transactions, which may have written rows already: {writers}")
+            say(f"Waiting for open transactions to end, because they may have written rows already: {writers}")
             told = writers
         time.sleep(_POLL_SECONDS)
 
@@ -360,7 +373,7 @@ def _key_columns(contract: Contract) -> list[str]:
 
 
 def _masking(contract: Contract, key: bytes) -> Callable[[bytes], bytes] | None:
-    """What masks the values of an image, as the source connector does; None if there is nothing to mask."""
+    """A function that masks the values of an image as the source connector does; None if no value is masked."""
     names = {name.lower() for mask in contract.masks if mask.how == HMAC for name in mask.path}
     if not names:
         return None

@@ -1,4 +1,4 @@
-"""Run the SQL files of a lake folder's ``database/`` over a connection, as the deployment does through the Data API."""
+"""Runs the SQL files of a lake folder's ``database/`` over a connection, as a deployment does through the Data API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLACEHOLDER = re.compile(r"(?<!:):([a-z]+)")
 def run_files(conn: psycopg.Connection, gradual: Gradual, files: Sequence[SqlFile], tell: Tell) -> None:
     """Run the statements of files that have not run yet, in their order, each with its record in one transaction.
 
-    ``tell`` gets a line for each file that has something to run. The next run goes on where this one ends. Raises
+    ``tell`` gets a line for each file that has a statement to run. The next run goes on where this one ends. Raises
     UserError if the files may not run, if the server refuses a statement, and as ``Gradual.run`` does.
     """
     for call in database_files.checks(files):
@@ -45,5 +45,5 @@ def run_files(conn: psycopg.Connection, gradual: Gradual, files: Sequence[SqlFil
 
 
 def _text(conn: psycopg.Connection, call: Call) -> str:
-    """A call with its texts in place of the placeholders."""
+    """The text of a call, with its texts in place of the placeholders."""
     return _PLACEHOLDER.sub(lambda named: sql.Literal(call.parameters[named.group(1)]).as_string(conn), call.sql)

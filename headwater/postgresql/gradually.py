@@ -1,4 +1,4 @@
-"""Changes of a database in use: one statement, one table and one short lock at a time."""
+"""Changes a database that is in use: one statement, one table and one short lock at a time."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from headwater.errors import UserError
 from headwater.postgresql.queries import server_message, single_value
 
 PATIENCE_SECONDS = 15.0
-"""How long a command goes on trying when nothing moves."""
+"""How many seconds a command goes on trying without progress."""
 # While an ALTER TABLE waits for its lock, every later query of the table waits behind it.
 _LOCK_TIMEOUT = "100ms"
-# Between two tries of the same table: many times the wait, so that its queries hardly notice.
+# The pause between two tries on the same table: many times the wait, so that the table's queries hardly notice.
 _PAUSE_SECONDS = 1.0
 
 Tell = Callable[[str], None]
-"""Takes a line for whoever waits."""
+"""Receives a line for the person who waits."""
 
 _EXISTS = "SELECT to_regclass(%s) IS NOT NULL"
-# Tables that other transactions have locked. Not every statement says itself which one it has met.
+# Tables that other transactions have locked. Not every error names the table whose lock it has met.
 _LOCKED = """SELECT relation::regclass::text,
     string_agg(DISTINCT format('pid %s (%s)', pid, usename), ', ')
 FROM pg_locks JOIN pg_stat_activity USING (pid) JOIN pg_class ON pg_class.oid = relation AND relkind IN ('r', 'p')
@@ -32,19 +32,24 @@ AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) 
 
 
 def _passes(error: psycopg.Error) -> bool:
-    """Whether another transaction was in the way. Two that change the same entry of the catalog meet without a lock."""
+    """Whether an error says that another transaction was in the way.
+
+    Two transactions that change the same entry of the catalog conflict without a lock.
+    """
     return isinstance(error, LockNotAvailable | DeadlockDetected) or "tuple concurrently" in server_message(error)
 
 
 def silent(line: str) -> None:
-    """Tell nobody."""
+    """Drop the line."""
 
 
 class Gradual:
-    """Runs statements over an autocommit connection, each in a transaction of its own. A statement waits for a lock for
-    100 ms at most, and is tried again later, while others go on.
+    """Runs statements over an autocommit connection, each in a transaction of its own.
 
-    ``patience`` is for how many seconds nothing may move. ``tell`` gets a line for each table that is waited for.
+    A statement waits for a lock for at most 100 ms. It is tried again later, while other statements go on.
+
+    - ``patience``: how many seconds may pass without progress.
+    - ``tell``: gets a line for each table that a statement waits for.
     """
 
     def __init__(self, conn: psycopg.Connection, patience: float = PATIENCE_SECONDS, tell: Tell = silent) -> None:
@@ -56,7 +61,7 @@ class Gradual:
 
     @contextmanager
     def briefly_locking(self) -> Iterator[None]:
-        """While this is entered, the connection's statements wait for a lock for 100 ms at most."""
+        """Within this context, the connection's statements wait for a lock for at most 100 ms."""
         before = str(single_value(self._conn, "SHOW lock_timeout"))
         self._conn.execute("SELECT set_config('lock_timeout', %s, false)", (_LOCK_TIMEOUT,))
         try:
@@ -66,15 +71,20 @@ class Gradual:
                 self._conn.execute("SELECT set_config('lock_timeout', %s, false)", (before,))
 
     def run(self, statements: Sequence[str]) -> None:
-        """Run statements in their order. Of a query that answers with names and statements, run those in any order, and
-        repeat it until it has no answer. Raises UserError that names what remains and who holds it, and psycopg.Error
-        if the server refuses a statement."""
+        """Run statements in their order.
+
+        If a query answers with names and statements, run these in any order, and repeat the query until it has no
+        answer. Raises UserError, naming the remaining statements and the holders of the locks. Raises psycopg.Error if
+        the server refuses a statement.
+        """
         for statement in statements:
             self._until_done(statement)
 
     def attempt(self, query: str) -> list[str]:
-        """Run what such a query answers with, and return what the server refuses of it, one line each. Raises UserError
-        as ``run`` does."""
+        """Run the statements that a query answers with. Returns a line for each statement that the server refuses.
+
+        Raises UserError as ``run`` does.
+        """
         refused: dict[str, str] = {}
         self._until_done(query, refused)
         return [f"{place}: {reason}" for place, reason in refused.items()]
@@ -85,8 +95,8 @@ class Gradual:
         while True:
             held: dict[str, str] = {}
             tried: set[str] = set()
-            # What is done may make way for more. What comes again though it was done, nothing here can change: the
-            # checks that follow say so.
+            # Run all statements of the answer, and repeat the query: their effects may allow further statements.
+            # Skip statements that have run already: later checks report them.
             while todo := [(place, step) for place, step in self._answer(statement, held) if step not in tried]:
                 for place, step in todo:
                     tried.add(step)
@@ -113,7 +123,7 @@ class Gradual:
             return True
         except psycopg.Error as error:
             if isinstance(error, UndefinedTable) and not single_value(self._conn, _EXISTS, (place,)):
-                # Dropped meanwhile, as old partitions are: the next answer does not have it.
+                # The table was dropped meanwhile, as old partitions are: the next answer does not have it.
                 pass
             elif _passes(error):
                 held[place] = server_message(error)
@@ -126,7 +136,7 @@ class Gradual:
             return False
 
     def _wait(self, held: dict[str, str], moved: float) -> None:
-        # Most locks are gone at the second try.
+        # Report a lock only from the second try on: most locks are gone by then.
         for place in held.keys() & self._met - self._told:
             self._tell(f"Waiting for {place}: {held[place]}")
             self._told.add(place)

@@ -1,4 +1,4 @@
-"""What every operation on the database asks of a connection."""
+"""Queries and messages that all operations on the database share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from psycopg import sql
 
 from headwater.errors import UserError
 
-# Read from the catalogs, because to_regproc fails for a user without rights on the schema.
+# This reads the catalogs, because to_regproc fails for a user without rights on the schema.
 _CREATED = """SELECT EXISTS (SELECT FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace
 WHERE nspname = 'capture' AND proname = 'refuse_drop' AND prorettype = 'event_trigger'::regtype)"""
 
@@ -38,6 +38,17 @@ def require_created(conn: psycopg.Connection) -> None:
             f"{conn.info.dbname}: found no database that `headwater db create` or a deployment made, expected one: "
             "check the name, or create it first"
         )
+
+
+def unreadable_catalog(error: psycopg.Error) -> UserError:
+    """The error for a catalog that cannot be read, with what to do about names that are not UTF-8."""
+    advice = ""
+    if isinstance(error, psycopg.errors.CharacterNotInRepertoire):
+        advice = (
+            ". The database's encoding SQL_ASCII takes any bytes: a name or a comment here is not UTF-8. Load a dump "
+            "of the database into one with ENCODING 'UTF8': the source connector reads UTF-8 alone, also in rows"
+        )
+    return UserError(f"PostgreSQL's catalog cannot be read: {server_message(error).strip()}{advice}")
 
 
 def server_message(error: psycopg.Error) -> str:

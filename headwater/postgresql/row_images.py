@@ -1,4 +1,4 @@
-"""Rows of a source table as Debezium's snapshot shows them: the server makes the images that its change events have."""
+"""Rows of a source table in the form of Debezium's snapshot: the server makes the images that change events have."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ SESSION = {
     "extra_float_digits": "1",
     "bytea_output": "hex",
     "quote_all_identifiers": "off",
+    # Functions of the users may not take the place of PostgreSQL's.
+    "search_path": "pg_catalog",
 }
-"""Settings with which PostgreSQL's own texts are those that Debezium sends."""
+"""Settings with which PostgreSQL writes the same texts that Debezium sends."""
 
-# A domain is read as the type below it, as Debezium does. A generated column is not in changes.
+# Like Debezium, read a domain as its base type. Generated columns are not in changes. The type of an extension, such as
+# citext, has its name without a schema, wherever the extension is.
 _COLUMNS = """
 WITH RECURSIVE below AS (
     SELECT attnum, attname::text AS name, atttypid AS type, atttypmod AS modifier
@@ -34,7 +37,10 @@ WITH RECURSIVE below AS (
     FROM below JOIN pg_type ON pg_type.oid = type
     WHERE typtype = 'd'
 )
-SELECT below.name, format_type(type, modifier), coalesce(element.typtype, known.typtype), coalesce(names, '{}')
+SELECT below.name,
+    CASE coalesce(element.typnamespace, known.typnamespace) WHEN 'pg_catalog'::regnamespace
+    THEN format_type(type, modifier) ELSE coalesce(element.typname || '[]', known.typname::text) END,
+    coalesce(element.typtype, known.typtype), coalesce(names, '{}')
 FROM below
 LEFT JOIN capture.hidden_columns_of(to_regclass(%s)) AS hidden ON hidden.number = attnum
 JOIN pg_type AS known ON known.oid = type
@@ -45,16 +51,26 @@ ORDER BY attnum
 _AS_THEY_ARE = frozenset(
     {"smallint", "integer", "bigint", "boolean", "text", "character varying", "character", "uuid", "name"}
 )
-_AS_TEXT = frozenset({"numeric", "json", "jsonb", "xml", "inet", "cidr", "macaddr", "macaddr8", "citext", "ltree"})
+_AS_TEXT = frozenset({"numeric", "json", "jsonb", "xml", "cidr", "macaddr", "macaddr8", "citext", "ltree"})
+_RANGES = frozenset({"int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"})
+# The source connector sends PostgreSQL's text for these types and their arrays.
+_PRINTED = frozenset(
+    {"aclitem", "bit varying", "box", "cid", "circle", "int2vector", "jsonpath", "line", "lseg", "oidvector", "path",
+     "pg_lsn", "pg_snapshot", "polygon", "tid", "tsquery", "txid_snapshot", "xid", "xid8"}
+)  # fmt: skip
+# For these types, it sends PostgreSQL's text only for arrays.
+_PRINTED_ARRAYS = frozenset(
+    {"bit", "interval", "money", "name", "point", "time with time zone", "time without time zone", "xml"}
+)
 _FAR = 9223372036854775807
 _MILLI_DIGITS = 3
-# The forms of Debezium 3.6.1 with the options of ``source_connector``. An infinity lies beyond all that a lake's type
-# can hold, however Debezium counts it.
+# The forms of Debezium 3.6.1 with the options of ``source_connector``. No lake type can hold an infinity, however
+# Debezium counts it.
 _IMAGES = {
     "date": "CASE WHEN isfinite({0}) THEN {0} - DATE '1970-01-01' WHEN {0} > '1970-01-01' THEN 2147483647"
     " WHEN {0} < '1970-01-01' THEN -2147483648 END",
     "time without time zone": "(extract(epoch FROM {0}) * 1000000)::bigint",
-    # Before the era no lake's type has it.
+    # No lake type has timestamps from before the era.
     "timestamp with time zone": "CASE WHEN isfinite({0}) AND {0} >= '0001-01-01 00:00:00+00' THEN"
     " to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') ELSE {0}::text END",
     "interval": "CASE WHEN {0} IS NOT NULL THEN format('P%sY%sM%sDT%sH%sM%sS', extract(year FROM {0}),"
@@ -62,8 +78,10 @@ _IMAGES = {
     " trim_scale(extract(second FROM {0}))) END",
     "bytea": "encode({0}, 'hex')",
     "oid": "{0}::bigint",
+    # A cast to text would add /32 to a host's address.
+    "inet": "abbrev({0})",
 }
-# A float is never an integer in JSON, and keeps its sign where it is zero.
+# A float is never an integer in JSON, and a zero keeps its sign.
 _FLOAT = "CASE WHEN {0}::text ~ '^-?[0-9]+$' THEN ({0}::text || '.0')::json ELSE to_json({0}) END"
 _MOMENT = (
     "CASE WHEN isfinite({{0}}) THEN least(extract(epoch FROM {{0}}) * {units}, {far})::bigint"
@@ -74,24 +92,27 @@ _MOMENT = (
 @dataclass(frozen=True)
 class _Column:
     name: str
+    """The column's name."""
     type: str
+    """The column's type, as PostgreSQL writes it."""
     kind: str
-    """PostgreSQL's ``typtype`` of it, or of an array's elements."""
+    """PostgreSQL's ``typtype`` of the column's type, or of its elements' type for an array."""
     hidden_as: Sequence[str]
-    """The names under which contracts have excluded or masked it; it may have another one by now."""
+    """The names under which contracts have excluded or masked the column. It may have been renamed since."""
 
 
 @dataclass(frozen=True)
 class RowImages:
-    """How the server makes the images of a table's rows. ``left_out`` are columns of types whose form is not known:
-    their values come with the row's next change."""
+    """The SQL with which the server makes the images of a table's rows."""
 
     selected: sql.Composed
+    """The columns of an image, as SQL expressions with their names."""
     left_out: Sequence[str]
+    """Columns whose form is not known. Their values come with the row's next change."""
 
     def copied(self, table: sql.Composable, where: sql.Composable) -> sql.Composed:
-        """A COPY of the rows of a table, or of one of its partitions, that gives each as a line of JSON."""
-        # In JSON there is no such character: no value is ever quoted.
+        """A COPY that gives each row of a table, or of one of its partitions, as a line of JSON."""
+        # JSON has no such character, so no value is ever quoted.
         return sql.SQL(
             "COPY (SELECT to_json(image.*)::text FROM (SELECT {} FROM ONLY {} WHERE {}) AS image)"
             " TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
@@ -99,16 +120,18 @@ class RowImages:
 
 
 def row_images(connection: psycopg.Connection, contract: Contract) -> RowImages:
-    """The images of a contract's source table, without what the contract leaves out or masks as null. A value that it
-    masks by ``hmac`` is in clear. Raises UserError if there is no such table, or the contract names a column of an
-    unknown type."""
+    """The images of a contract's source table, without values that the contract leaves out or masks as null.
+
+    A value that the contract masks by ``hmac`` is in clear. Raises UserError if there is no such table, or if the
+    contract names a column whose form is not known.
+    """
     table = contract.source.table
     try:
         columns = [_Column(*row) for row in connection.execute(_COLUMNS, (table, table)).fetchall()]
     except psycopg.errors.UndefinedFunction:
         raise UserError(
-            f"{connection.info.dbname}: found one that an earlier release has prepared: deploy, or run headwater "
-            "db capture"
+            f"{connection.info.dbname}: found a database that an earlier release has prepared: deploy, or run "
+            "headwater db capture"
         ) from None
     if not columns:
         raise UserError(f"{table}: found no such table in {connection.info.dbname}, expected the contract's source")
@@ -123,7 +146,7 @@ def row_images(connection: psycopg.Connection, contract: Contract) -> RowImages:
         names = {name.lower() for name in (column.name, *column.hidden_as)}
         if names & excluded or (contract.unnamed == DROP and column.name not in named):
             continue
-        # Who masks the rows by hmac knows a column by the contract's name alone.
+        # The code that masks rows by hmac knows a column only by the contract's name.
         is_null = names & nulled or (names & hashed and column.name.lower() not in hashed)
         image = "NULL" if is_null else _image(column)
         if image is None:
@@ -142,10 +165,12 @@ def row_images(connection: psycopg.Connection, contract: Contract) -> RowImages:
 def _image(column: _Column) -> str | None:
     """The SQL of a column's image, with ``{0}`` for the column; None if its form is not known."""
     source = SourceType.parse(column.type)
+    if _is_printed(column, source):
+        return "{0}::text"
     scalar = _scalar(source, column.kind)
     if not source.array or scalar is None:
         return scalar
-    # What Debezium cannot carry, the source connector sends as PostgreSQL's own text.
+    # The source connector sends values that Debezium cannot represent as PostgreSQL's own text.
     nested = "array_ndims({0}) > 1"
     if source.base == "numeric":
         nested += " OR {0}::text ~ 'NaN|Infinity'"
@@ -157,6 +182,15 @@ def _image(column: _Column) -> str | None:
             " FROM unnest({0}) WITH ORDINALITY AS listed (element, place))"
         )
     return f"CASE WHEN {nested} THEN to_json({{0}}::text) WHEN {{0}} IS NOT NULL THEN {elements} END"
+
+
+def _is_printed(column: _Column, source: SourceType) -> bool:
+    """Whether the source connector sends PostgreSQL's text of a type that Debezium does not know, or changes."""
+    if source.base in _PRINTED or source.base.startswith("reg") or (source.array and source.base in _PRINTED_ARRAYS):
+        return True
+    is_own_range = column.kind == "r" and source.base not in _RANGES
+    is_bits = source.base == "bit" and column.type != "bit(1)"
+    return is_bits or is_own_range or column.kind in ("c", "d", "m")
 
 
 def _scalar(source: SourceType, kind: str) -> str | None:

@@ -1,4 +1,4 @@
-"""DuckDB that has no way out of its memory: every query of the product runs in one."""
+"""A DuckDB without access to anything outside its memory. Every query of the product runs in one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import duckdb
 
 
 def isolated_duckdb(*settings: str) -> duckdb.DuckDBPyConnection:
-    """A new DuckDB in memory whose queries reach the tables that Python hands in, and nothing else.
+    """A new DuckDB in memory whose queries reach only the tables that Python registers.
 
-    They reach no file, no network address, no extension and no variable of Python's. What does not fit into memory goes
-    to files in a folder of the owner's alone. ``settings`` are SQL statements that run before the configuration is
-    locked; tables may be registered afterwards."""
-    # By itself, DuckDB would put them, readable for everybody, into the working directory.
+    The queries reach no file, no network address, no extension and no variable of Python. Data that does not fit into
+    memory goes to files in a folder that only the owner can read. ``settings`` are SQL statements that run before the
+    configuration is locked. Tables may be registered afterwards.
+    """
+    # By default, DuckDB would write these files into the working directory, readable for everybody.
     spilled = tempfile.TemporaryDirectory(prefix="headwater-sql-")
     connection = duckdb.connect(
         config={
@@ -22,7 +23,7 @@ def isolated_duckdb(*settings: str) -> duckdb.DuckDBPyConnection:
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "allow_community_extensions": False,
-            # Otherwise a name that is no table's finds a variable of the calling function.
+            # Otherwise, a name without a table would find a variable of the calling function.
             "python_enable_replacements": False,
             "temp_directory": spilled.name,
         }

@@ -1,7 +1,7 @@
-"""Answers queries in Athena's SQL: sqlglot writes them in DuckDB's, and DuckDB runs them on what hudi-rs reads.
+"""Answers queries in Athena's SQL: sqlglot translates them for DuckDB, which runs them on the rows that hudi-rs reads.
 
-There are the tables of all contracts, their histories and views, and the prepared statements of Athena's workgroup. A
-table is read when a query first names it, or a view of it, and stays as it was read.
+The queries can use the tables of all contracts, their histories and views, and the prepared statements of Athena's
+workgroup. A table is read when a query first names it, or a view of it. Later queries use the same rows.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ _ALONE = "headwater sql reads the tables and views of the lake alone: no files, 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a query gives: the names of its columns, and its rows."""
+    """The result of a query."""
 
     columns: list[str]
+    """The names of the columns."""
     rows: list[tuple[Any, ...]]
+    """The rows, with values in the order of the columns."""
 
 
 class LakeQueries:
@@ -54,12 +56,12 @@ class LakeQueries:
             self._statements |= {each.name: each for each in history_statements(contract, DATABASE)}
         self._there: set[str] = set()
         self.without_rows: set[str] = set()
-        """The tables that a query read and that have no rows, or that no writer has written in this lake."""
+        """The tables without rows that a query has read, and those that no writer has written in this lake."""
         self._connection = isolated_duckdb(
             f"CREATE SCHEMA {DATABASE}",
             f"USE {DATABASE}",
             "SET TimeZone = 'UTC'",
-            # As Athena divides integers.
+            # Athena divides integers in the same way.
             "SET integer_division = true",
         )
 
@@ -110,7 +112,7 @@ class LakeQueries:
         return query
 
     def _provide_all(self, query: exp.Query) -> None:
-        """Have there what a query names, which is then without the name of Athena's database."""
+        """Provide the tables and views that a query names, and remove the name of Athena's database from the query."""
         own = {each.alias.lower() for each in query.find_all(exp.CTE)}
         for source in query.find_all(exp.Table, exp.Lateral):
             if isinstance(source.this, exp.Func) and not isinstance(source.this, exp.Unnest):
@@ -128,7 +130,7 @@ class LakeQueries:
             table.set("catalog", None)
 
     def _provide(self, name: str) -> None:
-        """Have a table or a view there, with all that it is made of."""
+        """Provide a table, or a view with all that it reads."""
         if name in self._there:
             return
         view = self._views.get(name)
@@ -151,7 +153,7 @@ class LakeQueries:
         self.without_rows.add(contract.table)
         for batch in self._lake.table(contract):
             self.without_rows.discard(contract.table)
-            # A file of before a column was added has none of it.
+            # A file from before a column was added lacks this column.
             taken = [name for name in names if name in batch.schema.names]
             self._connection.register("read", batch)
             listed = ", ".join(map(quoted, taken))
@@ -160,7 +162,7 @@ class LakeQueries:
 
 
 def _values(given: str) -> list[exp.Expression]:
-    """What stands behind USING."""
+    """The values after USING."""
     query = _read(f"SELECT {given}")
     if any(value for name, value in query.args.items() if name not in ("kind", "expressions")):
         raise UserError(f"EXECUTE: found {given}, expected values with commas between them")
@@ -189,7 +191,7 @@ def _called(function: exp.Func) -> str:
 
 
 def _explained(error: duckdb.Error) -> str:
-    """What DuckDB says, without its advice to load an extension, which is refused here."""
+    """DuckDB's message, without its advice to load an extension, which is refused here."""
     message = str(error)
     if isinstance(error, duckdb.PermissionException):
         return f"{message.splitlines()[0]}. {_ALONE}"

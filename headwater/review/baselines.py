@@ -2,9 +2,9 @@
 
 A baseline is the template as CDK wrote it, with three differences. The names of assets replace their hashes. The check
 of the bootstrap version is left out. The resources of a policy's statement are sorted; every other list keeps its
-order. The metadata adds what a template lacks: the stack's termination protection, its tags and the stacks that it
-waits for. Beside the templates, ``environment.yaml`` has every field of the environment with its value, be it the
-file's or a default.
+order. The metadata adds facts that a template lacks: the stack's termination protection, its tags, and the stacks that
+must be deployed before. Beside the templates, ``environment.yaml`` has every field of the environment with its value,
+be it the file's or a default.
 
 YAML tags keep noise from hiding a change. ``!Ref``, ``!GetAtt``, ``!Sub`` and ``!ImportValue`` are CloudFormation's.
 ``!Join "a-${B}"`` is an ``Fn::Join`` without a separator. ``!Base64`` is a text that the template holds encoded, and
@@ -33,10 +33,10 @@ from headwater.paths import ROOT
 
 CDK = (str(ROOT / "node_modules" / ".bin" / "cdk"), "--no-notices", "--no-color")
 Templates = Mapping[str, Mapping[str, Any]]
-"""Templates in long form, with assets' names for their hashes, by the stack's name within its environment."""
+"""Templates in long form, by the stack's name within its environment. Names of assets replace their hashes."""
 
 _ENVIRONMENT = "environment"
-"""The name of the file, which no stack has."""
+"""The name of the file with the environment's fields. No stack has this name."""
 _OF_EACH = (f"{_ENVIRONMENT}.yaml", "lake.yaml")
 """Files in the baselines of each environment. Release 0.1.0 writes no ``environment.yaml``."""
 _STACK = re.compile(r"headwater-(?P<environment>[^-]+)-(?P<part>.+)")
@@ -44,12 +44,12 @@ _TEMPLATE_KEYS = ("Description", "Metadata", "Parameters", "Resources")
 _RESOURCE_KEYS = ("Type", "Condition", "Metadata", "Properties", "DependsOn", "UpdateReplacePolicy", "DeletionPolicy")
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 _VIEW = re.compile(r"/\* Presto View: (\S+) \*/")
-# A shorter run of these characters is more likely a word than encoded text.
+# A shorter sequence of these characters is more likely a word than encoded text.
 _ENCODED = re.compile(r"[A-Za-z0-9+/]{16,}={0,2}")
 
 
 def search_path() -> str:
-    """Return the PATH with which CDK's command line finds Node, which stands beside this Python."""
+    """Return the PATH with which CDK's command line finds the Node beside this Python."""
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
@@ -66,7 +66,7 @@ def from_assembly(assembly: Path) -> dict[str, dict[str, Any]]:
                 text = text.replace(digest, f"<{digest.partition('-')[0]}>")  # a file under its own name
                 continue
             label = f"<{asset['displayName'].rpartition('/')[2]}>" if "displayName" in asset else "<asset>"
-            # Names made from content hold the first characters of the digest.
+            # Names that are made from content contain the first characters of the digest.
             text = text.replace(digest, label).replace(digest[:12], label)
         # A digest over several assets differs whenever one of them does.
         template = json.loads(_DIGEST.sub("<digest>", text))
@@ -91,10 +91,10 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def place(folder: Path, environment: str, option: str) -> Path:
-    """Return where an environment's baselines are in a folder of baselines, which ``option`` names.
+    """Return the folder of an environment's baselines in a folder of baselines, which ``option`` names.
 
-    A new environment has none there. Raises UserError if it is no such folder: the comparison would take every stack
-    for new.
+    A new environment has none there. Raises UserError if the folder holds no baselines: the comparison would treat
+    every stack as new.
     """
     there = list(folder.iterdir()) if folder.is_dir() else None
     if there is None or (there and not any((each / name).is_file() for each in there for name in _OF_EACH)):
@@ -137,7 +137,7 @@ def render(template: Mapping[str, Any]) -> str:
 
 
 def parse(text: str, path: Path) -> dict[str, Any]:
-    """A baseline's template in long form: what ``render`` was given. Raises UserError naming the file."""
+    """Parse a baseline into the template that ``render`` was given. Raises UserError naming the file."""
     try:
         template = yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader with the tags above)
     except yaml.YAMLError as error:
@@ -148,7 +148,7 @@ def parse(text: str, path: Path) -> dict[str, Any]:
 
 
 def difference(before: Templates, after: Templates) -> str:
-    """What changed, as ``cdk diff`` tells it; empty if nothing did."""
+    """The changes between two sets of stacks, as ``cdk diff`` shows them; empty if there are none."""
     texts = []
     for part in sorted(before.keys() | after.keys()):
         if before.get(part) != after.get(part):
@@ -158,7 +158,7 @@ def difference(before: Templates, after: Templates) -> str:
 
 
 def whole_difference(before: tuple[Mapping[str, Any], Templates], after: tuple[Mapping[str, Any], Templates]) -> str:
-    """What changed in an environment's fields and in its stacks, each given in this order; empty if nothing did."""
+    """The changes between two states of an environment, each given as fields and stacks; empty if there are none."""
     return "\n".join(filter(None, (difference_of_fields(before[0], after[0]), difference(before[1], after[1]))))
 
 
@@ -168,7 +168,7 @@ def read_whole(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]
 
 
 def difference_of_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Which fields of an environment have another value, a line for each; empty if none has."""
+    """A line for each field of an environment that has another value; empty if none has."""
     lines = changed_fields(before, after)
     return "\n".join(["The environment changes", *lines, ""]) if lines else ""
 
@@ -186,7 +186,7 @@ def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[
 def _cdk_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Run ``cdk diff --template`` on two templates, which needs neither credentials nor the app."""
     manifest = {
-        # The oldest version of an assembly that has what is needed here; every later CDK reads it.
+        # The oldest version of an assembly with the needed fields. Every later CDK reads it.
         "version": "36.0.0",
         "artifacts": {
             "stack": {
@@ -209,7 +209,7 @@ def _cdk_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         )
     if run.returncode != 0:
         raise UserError(f"cdk diff ended with {run.returncode}: {run.stdout}{run.stderr}")
-    # With --ci everything goes to standard output, as CDK does by itself where CI is set.
+    # With --ci, CDK writes everything to standard output. It does so by itself if CI is set.
     lines = [line for line in run.stdout.splitlines() if line != "Stack stack" and "Number of stacks" not in line]
     return "\n".join(lines).strip("\n")
 
@@ -232,7 +232,7 @@ def _drop_what_all_have(template: dict[str, Any]) -> None:
 
 
 def _sort_granted(value: Any) -> None:
-    """Sort the resources of each policy statement by what a baseline shows: CDK sorts them by hashes."""
+    """Sort the resources of each policy statement by the text in the baseline, because CDK sorts them by hashes."""
     if isinstance(value, list):
         for item in value:
             _sort_granted(item)
@@ -252,7 +252,7 @@ class _Tagged:
 
 
 def _tagged(value: Any) -> Any:
-    """A template's value with short forms if there are some, and mappings in a stable order."""
+    """A template's value with short forms where possible, and with mappings in a stable order."""
     if isinstance(value, str):
         return _decoded(value)
     if isinstance(value, list):
@@ -284,7 +284,7 @@ def _short(function: str, argument: Any) -> _Tagged | None:
 
 
 def _placeholder(part: Any) -> str | None:
-    """A part of an ``Fn::Join`` as a text with placeholders; None if it cannot be one."""
+    """A part of an ``Fn::Join`` as a text with placeholders; None if no such text exists."""
     if isinstance(part, str):
         return part.replace("${", "${!")
     ((function, argument),) = part.items()
@@ -316,7 +316,7 @@ def _long_get_att(text: str) -> dict[str, Any]:
 
 
 def _decoded(text: str) -> str | _Tagged:
-    """A text, decoded if it is Base64 of readable text and encoding gives the same text again."""
+    """A text. It is decoded if it is Base64 of readable text, and encoding that text gives the same Base64."""
     view = _VIEW.fullmatch(text)
     if view:
         decoded = _base64_text(view[1])

@@ -1,4 +1,4 @@
-"""The comment on a pull request that shows what it does to one environment, cut to what GitHub takes."""
+"""The comment on a pull request that shows its effect on one environment, cut to the length that GitHub takes."""
 
 import re
 from collections.abc import Iterable
@@ -6,24 +6,29 @@ from dataclasses import dataclass
 
 # GitHub takes 65,536 characters; a character outside Unicode's first plane may count twice there.
 MOST_CHARACTERS = 60_000
-# What surrounds the texts: marker, headings, fences and notes.
+# Characters for the marker, headings, fences and notes around the texts.
 _FRAME = 2_000
 
 
 @dataclass(frozen=True)
 class Section:
-    """A command's output: its title, the file of the review's artifact that holds it whole, and whether it is shown
-    unfolded. ``text`` is None if the command did not get to write any."""
+    """The output of a command, as a section of the comment."""
 
     title: str
+    """The section's title."""
     file: str
+    """The file with the whole output in the artifact of the review."""
     text: str | None
+    """The output; None if the command has written none."""
     unfolded: bool = True
+    """Whether the section is shown unfolded."""
 
 
 def marker(lake: str, environment: str) -> str:
-    """Return the first line of an environment's comment. By this line the workflow finds the comment to edit. A
-    repository may have several lakes."""
+    """Return the first line of an environment's comment, by which the workflow finds the comment to edit.
+
+    The line names the lake too, because a repository may have several.
+    """
     return f"<!-- review: {lake} {environment} -->"
 
 

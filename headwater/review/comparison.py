@@ -1,4 +1,4 @@
-"""Two states of an environment: what the second one would lose, a summary of a few lines, and the whole difference."""
+"""Two states of an environment: the losses if the second replaces the first, a summary, and the whole difference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headwater.review.replacements import Loss, Specification
 State = tuple[Mapping[str, Any], Templates]
 """An environment's fields and its stacks, as ``baselines.read_whole`` returns them."""
 _MOST_LINES = 10
-"""Of losses and of fields in a summary. Two environments fit on one screen."""
+"""A summary has at most this many losses, and as many fields. So two environments fit on one screen."""
 _MOST_NAMES = 3
 _NO_FIELDS = "its baselines have no fields to compare"
 
@@ -26,11 +26,15 @@ class Comparison:
     """Two states of an environment."""
 
     environment: str
+    """The environment's name."""
     before: State
+    """The state now."""
     after: State
+    """The new state."""
     acknowledged: Path
     """The file of the losses that somebody agreed to."""
     specification: Specification
+    """CloudFormation's specification, which decides about replacements."""
 
     @cached_property
     def losses(self) -> list[Loss]:
@@ -39,7 +43,7 @@ class Comparison:
 
     @cached_property
     def refused(self) -> list[Loss]:
-        """The losses that nobody agreed to."""
+        """The losses to which no entry of ``acknowledged`` agrees."""
         return replacements.unacknowledged(self.losses, replacements.read_acknowledged(self.acknowledged))
 
     def warnings(self) -> list[str]:
@@ -47,7 +51,7 @@ class Comparison:
         return list(removed_sources.warnings(self.environment, self.before[1], self.after[1], self.specification))
 
     def verdicts(self) -> Iterator[str]:
-        """Yield a sentence for each loss, how to agree to them, and the warnings."""
+        """Yield a sentence for each loss, then how to agree to the refused ones, then the warnings."""
         for loss in self.losses:
             yield f"{self._verdict(loss)}: {loss}"
         if self.refused:
@@ -55,13 +59,13 @@ class Comparison:
         yield from self.warnings()
 
     def difference(self) -> str:
-        """Return all that changes in the fields and in the stacks, as ``cdk diff`` shows it; empty if nothing does."""
+        """Return all changes of the fields and of the stacks, as ``cdk diff`` shows them; empty if there are none."""
         if self._lacks_fields:
             return f"{_NO_FIELDS}\n\n{baselines.difference(self.before[1], self.after[1])}"
         return baselines.whole_difference(self.before, self.after)
 
     def summary(self) -> list[str]:
-        """Return a few lines for a person: losses, fields and stacks that change, and counts of the rest."""
+        """Return a short summary: losses, changed fields and stacks, and counts of all other changes."""
         if self.before == self.after:
             return [f"{self.environment}: no difference"]
         lines = [*self._of_losses(), *self._of_fields(), *self._of_stacks(), *self.warnings()]
@@ -132,7 +136,7 @@ def _first(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _resource_changes(before: Templates, after: Templates) -> Iterator[str]:
-    """Yield ``new``, ``gone`` or ``changed`` for each resource that is."""
+    """Yield ``new``, ``gone`` or ``changed`` for each resource that differs."""
     for part in before.keys() | after.keys():
         old, new = (templates.get(part, {}).get("Resources", {}) for templates in (before, after))
         for name in old.keys() | new.keys():

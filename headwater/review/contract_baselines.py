@@ -1,6 +1,7 @@
 """Baselines of contracts, in ``reviewed/contracts/``.
 
-They show what the writer reads and no template has: the path of a value in its source, the key, and the buckets.
+They show the parts of a contract that no template has: the path of a value in its source, the key, and the buckets. The
+writer reads these parts.
 """
 
 from __future__ import annotations

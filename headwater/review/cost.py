@@ -1,5 +1,8 @@
-"""What an environment costs per month, resource by resource: what its templates hold, by one region's prices
-(``prices.yaml``) and assumptions on use (``cost_assumptions.yaml``)."""
+"""The cost of an environment per month, resource by resource.
+
+It is computed from the environment's templates, one region's prices (``prices.yaml``), and assumptions on use
+(``cost_assumptions.yaml``).
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from headwater.yaml_files import read_yaml
 ASSUMPTIONS = Path(__file__).with_name("cost_assumptions.yaml")
 HOURS = 730
 
-# AWS charges nothing for these, or they stay within its free tier: names, rights, rules, and what runs only during a
-# deployment or an event.
+# AWS charges nothing for these types, or they stay within its free tier: names, rights, rules, and functions that run
+# only during a deployment or an event.
 FREE = (
     "AWS::Athena::NamedQuery",
     "AWS::Athena::PreparedStatement",
@@ -39,7 +42,7 @@ FREE = (
     "AWS::EC2::SubnetRouteTableAssociation",
     "AWS::EC2::VPC",
     "AWS::EC2::VPCGatewayAttachment",
-    # Within a zone; what crosses zones is paid by the gigabyte, as within a VPC.
+    # Peering is free within a zone. Traffic between zones is paid by the gigabyte, as within a VPC.
     "AWS::EC2::VPCPeeringConnection",
     "AWS::EMR::SecurityConfiguration",
     "AWS::Events::Rule",
@@ -99,11 +102,15 @@ class Line:
     """One item of one resource."""
 
     resource: str
+    """The resource's place."""
     item: str
+    """The item of the bill, such as broker hours."""
     quantity: float
     """How many units are used per month."""
     unit: str
+    """The unit of ``quantity``."""
     price_name: str
+    """The name of the price in the file of prices."""
     price: float | None
     """Dollars for each unit, or None if the file of prices lacks ``price_name``."""
     estimate: bool = False
@@ -117,18 +124,20 @@ class Line:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one environment costs per month."""
+    """The cost of one environment per month."""
 
     environment: str
+    """The environment's name."""
     region: str
     """The environment's region."""
     lines: Sequence[Line]
+    """The items of all resources."""
     prices: Prices
     """The prices that the estimate takes, which may be another region's."""
 
     @property
     def unknown(self) -> dict[str, Line]:
-        """The prices that the file lacks, each with the first line that needs it. The total is without them."""
+        """The missing prices, each with the first line that needs it. The total does not contain these lines."""
         unknown: dict[str, Line] = {}
         for line in self.lines:
             if line.price is None:
@@ -137,7 +146,7 @@ class Estimate:
 
     @property
     def prices_of(self) -> str:
-        """The date of the prices used, or the first date and the last. It is empty if no price is used."""
+        """The date of the prices used, or the first and the last date; empty if no price is used."""
         names = {line.price_name for line in self.lines if line.price is not None}
         dates = sorted({self.prices.prices[name].date for name in names})
         return " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
@@ -155,7 +164,7 @@ class Estimate:
         return dict(sorted(costs.items(), key=lambda entry: (-entry[1], entry[0])))
 
     def document(self) -> dict[str, Any]:
-        """The estimate as JSON: what ``--json`` prints and ``--against`` reads."""
+        """The estimate as JSON, which ``--json`` prints and ``--against`` reads."""
         return {
             "environment": self.environment,
             "region": self.region,
@@ -168,8 +177,10 @@ class Estimate:
 
 
 def estimate(deployment: Deployment, environment: str, file: Path = prices.FILE) -> Estimate:
-    """Estimate a deployment by the prices in ``file``, even if they are another region's. Raises UserError naming every
-    resource type that is neither priced nor free."""
+    """Estimate a deployment by the prices in ``file``, even if they are another region's.
+
+    Raises UserError naming every resource type that is neither priced nor free.
+    """
     priced = (*_FLAT, *_BY_RESOURCE, *_BY_DEPLOYMENT)
     unpriced_types = sorted({resource.type for resource in deployment.resources()} - {*FREE, *priced})
     if unpriced_types:
@@ -191,7 +202,7 @@ def estimate(deployment: Deployment, environment: str, file: Path = prices.FILE)
 def _line(known: Prices, resource: str, amount: Amount) -> Line:
     item, quantity, name = amount
     if name not in known.prices:
-        # Only a type of instances or brokers has a name with a dot.
+        # Only the types of instances and brokers have a dot in their names.
         return Line(resource, item, quantity, "hour" if "." in name else "unknown unit", name, None)
     price = known.prices[name]
     return Line(resource, item, quantity, price.unit, name, price.price, price.estimate)
@@ -200,14 +211,14 @@ def _line(known: Prices, resource: str, amount: Amount) -> Line:
 def differences(before: Mapping[str, float], after: Mapping[str, float]) -> list[tuple[str, float, float]]:
     """The resources whose cost differs, with both costs, the greatest difference first; a missing resource costs 0."""
     names = {**before, **after}
-    # To the cent, as an estimate is kept.
+    # Compare to the cent, because a stored estimate has cents.
     pairs = [(name, round(before.get(name, 0.0), 2), round(after.get(name, 0.0), 2)) for name in names]
     return sorted((pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: (-abs(pair[2] - pair[1]), pair[0]))
 
 
 @cache
 def assumptions() -> dict[str, Any]:
-    """``cost_assumptions.yaml``: its assumptions, and what the estimate leaves out."""
+    """The content of ``cost_assumptions.yaml``: assumptions, and the costs that the estimate leaves out."""
     document: dict[str, Any] = read_yaml(ASSUMPTIONS)
     return document
 
@@ -219,7 +230,7 @@ def assumed(name: str, environment: str | None = None) -> float:
 
 
 def _amounts(deployment: Deployment, resource: Resource, use: Use) -> Iterator[Amount]:
-    """What one resource uses per month."""
+    """The amounts that one resource uses per month."""
     if resource.type in _FLAT:
         for item, quantity, price in _FLAT[resource.type]:
             yield item, use(quantity) if isinstance(quantity, str) else quantity, price
@@ -285,7 +296,7 @@ def _connector(connector: Resource, use: Use) -> Iterator[Amount]:
 
 
 def _either(mapping: Properties, name: str) -> Any:
-    """A property in the spelling of AWS's API or of CloudFormation."""
+    """A property of a mapping, under the name of AWS's API or of CloudFormation."""
     return mapping[name] if name in mapping else mapping[name[0].upper() + name[1:]]
 
 
@@ -307,7 +318,7 @@ def _emr_nodes(name: str, nodes: Properties, use: Use) -> Iterator[Amount]:
     ]
     yield f"{name} nodes", HOURS * count, str(nodes["InstanceType"])
     if nodes.get("Market") == "SPOT":
-        # A guess at what the market takes off, in a line of its own. EMR's surcharge and volumes are paid in full.
+        # The assumed discount of the Spot market, in a line of its own. EMR's surcharge and volumes are paid in full.
         yield f"{name} nodes, Spot discount", -HOURS * count * use("spot_discount"), str(nodes["InstanceType"])
     yield f"{name} nodes, EMR", HOURS * count, f"emr {nodes['InstanceType']}"
     yield f"{name} volumes", count * (sum(sizes) + use("ebs_root_gb")), "ebs_gb_month"
@@ -326,7 +337,7 @@ def _step(step: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
     topics = [topic.properties for topic in deployment.resources("AWS::MSK::Topic")]
     partitions = [int(topic["PartitionCount"]) for topic in topics if topic["TopicName"] in landed]
     gap = max([use("commit_seconds"), *flushed])
-    # A poll lists the only partition of the table's topic; or the partitions, and then the objects of each.
+    # A poll of a topic with one partition is one listing. Otherwise it lists the partitions, then the objects of each.
     most = max(partitions, default=1)
     listings = tables * _looks(pause, gap, use) * (1 if most == 1 else 1 + most)
     yield "looks for landing objects", listings / 1e6, "s3_million_writes"
@@ -337,10 +348,10 @@ def _step(step: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
 
 
 def _looks(pause: IdlePause, gap: float, use: Use) -> float:
-    """How many times a month a writer polls for changes of one table.
+    """The number of a writer's polls for changes of one table per month.
 
-    In the busy hours there is a commit every ``gap`` seconds, with polls between them; in the others it polls at the
-    longest pause.
+    In the busy hours there is a commit every ``gap`` seconds, with polls between the commits. In all other hours the
+    writer polls at the longest pause.
     """
     commits = use("change_hours") * 3600 / gap
     looks, waited = 1, 0.0
@@ -363,7 +374,7 @@ def _job(job: Resource, use: Use) -> Iterator[Amount]:
 
 
 def _each(seconds: float, tables: int) -> float:
-    """Millions of requests, if there is one in that many seconds for each table."""
+    """Millions of requests per month, with one request every ``seconds`` for each table."""
     return tables * HOURS * 3600 / seconds / 1e6
 
 
@@ -404,7 +415,7 @@ def _table(table: Resource, use: Use) -> Iterator[Amount]:
 def _bucket(bucket: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
     name = bucket.place.rpartition(":")[2].lower()
     if name == "landing" and not any(True for _ in deployment.resources("Custom::HeadwaterConnector")):
-        # Nothing lands where no connector is.
+        # Without a connector, no objects land.
         return
     stored = f"{name}_gb" if f"{name}_gb" in assumptions()["assumptions"] else "other_bucket_gb"
     yield "storage", use(stored), "s3_gb_month"
@@ -417,7 +428,7 @@ def _alarm(alarm: Resource, use: Use) -> Iterator[Amount]:
     metrics = sum(1 for metric in alarm.properties.get("Metrics", []) if "MetricStat" in metric)
     yield "metrics", max(1, metrics), "alarm_month"
     if alarm.properties.get("MetricName") == "Comparisons":
-        # Where somebody has to compare a table, the comparison sends this metric, and others.
+        # If a table has to be compared, the comparison sends this metric and others.
         yield "metrics of the comparison", use("metrics_per_comparison"), "metric_month"
 
 
@@ -432,7 +443,7 @@ _FLAT: Mapping[str, Sequence[tuple[str, float | str, str]]] = {
     "AWS::Logs::MetricFilter": [("metric", 1, "metric_month")],
     "AWS::SecretsManager::Secret": [("secret", 1, "secret_month")],
 }
-# What the resource's own properties decide.
+# Costs that depend on the resource's own properties.
 _BY_RESOURCE: Mapping[str, Callable[[Resource, Use], Iterator[Amount]]] = {
     "AWS::CloudWatch::Alarm": _alarm,
     "AWS::DynamoDB::GlobalTable": _table,
@@ -446,7 +457,7 @@ _BY_RESOURCE: Mapping[str, Callable[[Resource, Use], Iterator[Amount]]] = {
     "AWS::RDS::DBInstance": _database_instance,
     "Custom::HeadwaterConnector": _connector,
 }
-# What other resources of the deployment decide too.
+# Costs that also depend on other resources of the deployment.
 _BY_DEPLOYMENT: Mapping[str, Callable[[Resource, Use, Deployment], Iterator[Amount]]] = {
     "AWS::MSK::Cluster": _kafka,
     "AWS::RDS::DBCluster": _database_cluster,

@@ -1,6 +1,6 @@
-"""Encoded properties: each has the encoding and the form that its service reads.
+"""Encoded properties, each with the encoding and the form that its service reads.
 
-CloudFormation hands an encoded text on without a look inside, so a wrong form fails only while the resource is created.
+CloudFormation passes an encoded text on without reading it, so a wrong form fails only while the resource is created.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from headwater.review.templates import Deployment
 
-# From this length on, a text that is Base64 of readable text is no accident.
+# A text of at least this length that is Base64 of readable text is not Base64 by accident.
 _LONG = 20
 _BASE64 = re.compile(rf"(?<![\w+/=-])[A-Za-z0-9+/]{{{_LONG},}}={{0,2}}(?![\w+/=-])")
 _PROPERTY_LINE = re.compile(r"[\w.-]+\s*=.*")
 _PRESTO_VIEW = re.compile(r"/\* Presto View: (\S+) \*/")
-# What the text of a view has to tell Athena.
+# The fields that Athena needs in the text of a view.
 _VIEW_FIELDS = {"originalSql", "catalog", "schema", "columns"}
 # Names of https://kafka.apache.org/39/documentation.html#topicconfigs.
 _TOPIC_CONFIGS = """
@@ -34,19 +34,22 @@ _TOPIC_CONFIGS = """
 
 
 class _WrongForm(Exception):
-    """The service cannot read the text; the message says which form it expects."""
+    """The service cannot read the text. The message names the form that it expects."""
 
 
 class Encoding(NamedTuple):
-    """A property (its dotted path), and how its service reads it. ``read`` raises ``_WrongForm``."""
+    """The encoding of a property."""
 
     type: str
+    """CloudFormation's type of the resource."""
     property: str
+    """The property's dotted path."""
     read: Callable[[str], None]
+    """Reads the text as the service does. Raises ``_WrongForm``."""
 
 
 def problems(deployment: Deployment) -> list[str]:
-    """The properties of the wrong form, and the Base64 texts that no row of ``ENCODINGS`` knows."""
+    """The properties in a wrong form, and the Base64 texts that no row of ``ENCODINGS`` knows."""
     wrong = []
     for resource in deployment.resources():
         own = {row.property: row.read for row in ENCODINGS if row.type == resource.type}
@@ -135,7 +138,7 @@ def _script(text: str) -> None:
 ENCODINGS = (
     # JSON, not lines: docs/decisions/topic-configs.md.
     Encoding("AWS::MSK::Topic", "Configs", _topic_configs),
-    # Plain: its CloudFormation page says that whoever calls through an SDK, as CloudFormation does, sends plain text.
+    # Plain text: the CloudFormation page says that SDKs encode it, and CloudFormation calls MSK through an SDK.
     # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-resource-msk-configuration.html
     Encoding("AWS::MSK::Configuration", "ServerProperties", _properties),
     # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-resource-kafkaconnect-workerconfiguration.html

@@ -1,4 +1,4 @@
-"""Whether the synthesized policies give every right that is needed, and which rights they give that nothing uses."""
+"""Checks that the synthesized policies give every needed right, and finds rights that no principal needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WITH_POLICY = {
     "AWS::Kinesis::ResourcePolicy": ("ResourcePolicy",),
     "AWS::DynamoDB::Table": ("ResourcePolicy", "PolicyDocument"),
 }
-# Resources whose names stand for themselves in the ARNs of ``reviewed/rights/``.
+# Types of resources that the ARNs of ``reviewed/rights/`` name in braces.
 _NAMED = (
     "AWS::DynamoDB::GlobalTable",
     "AWS::DynamoDB::Table",
@@ -35,9 +35,9 @@ _NAMED = (
     "AWS::Kinesis::Stream",
     "AWS::RDS::DBCluster",
 )
-# The places of the stack of Glue's jobs, and what the recorded ones are called there.
+# The beginning of the places in the stack of Glue's jobs, and the name of the recorded job there.
 _JOBS, _SHARED = "glue-job:", "keyvalue"
-# Where a right of ``reviewed/rights/`` names a table of the lake, a job, and a table of PostgreSQL's by its topic.
+# Patterns that find a lake table, a job, or a PostgreSQL table (by its topic) in a right of ``reviewed/rights/``.
 _TABLE = re.compile(
     r"(?P<before>:table/\{database\}/|[}=](?:/?lake/)(?:_forgotten/|_leases/|_requests/|_quarantine/)?|\{key-value_Stream)"
     r"(?P<name>[a-z][a-z0-9_]*)"
@@ -47,7 +47,7 @@ _TOPIC = re.compile(r"(?P<before>topic/\{kafka\}/|landing/)(?P<name>headwater\.(
 
 
 _Deployed = Iterable[tuple[re.Pattern[str], Iterable[str]]]
-"""A pattern for the names of a kind of thing in rights, with the deployed names of that kind."""
+"""Patterns for one kind of names in rights, such as tables, each with the deployed names of that kind."""
 
 
 class Answer(Enum):
@@ -60,17 +60,24 @@ class Answer(Enum):
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a policy. ``owner`` is the policy's place. ``subject`` is the ARN of the only resource that the
-    statement is about, if its ``Resource`` does not say so."""
+    """One statement of a policy."""
 
     owner: str
+    """The place of the policy."""
     effect: str
+    """``Allow`` or ``Deny``."""
     actions: tuple[str, ...]
+    """The patterns of ``Action``."""
     not_actions: tuple[str, ...]
+    """The patterns of ``NotAction``."""
     resources: tuple[str, ...]
+    """The patterns of ``Resource``."""
     not_resources: tuple[str, ...]
+    """The patterns of ``NotResource``."""
     conditions: Mapping[str, Mapping[str, Any]]
+    """The conditions, by operator and condition key."""
     subject: str | None = None
+    """The ARN of the only resource that the statement is about; None if ``Resource`` names the resources."""
 
     def covers(self, right: Right) -> bool:
         """Whether the statement is about this action on this resource, whatever its conditions."""
@@ -83,7 +90,7 @@ class Statement:
         return not _any_action(self.not_actions, right.action) and not _any_resource(self.not_resources, right.resource)
 
     def holds(self, context: Mapping[str, str]) -> Answer:
-        """Whether the conditions hold for a request; unproven if they depend on a value that is not known."""
+        """Whether the conditions hold for a request; unproven if they depend on an unknown value."""
         answers = [
             _condition(operator, expected, context.get(key))
             for operator, keys in self.conditions.items()
@@ -109,11 +116,12 @@ class Policies:
 
 
 def read(deployment: Deployment) -> Policies:
-    """The policies of a deployment; a role's are under its place."""
+    """Read the policies of a deployment. A role's policies are under the role's place."""
     roles = {role.place: role for role in deployment.resources("AWS::IAM::Role")}
     places = {role.reference: place for place, role in roles.items()}
     places |= {deployment.name(role): place for place, role in roles.items()}
     by_role: dict[str, list[Statement]] = {place: [] for place in roles}
+    # Collect the statements of inline policies, then of policies that name roles.
     for place, role in roles.items():
         for policy in role.properties.get("Policies", []):
             by_role[place] += _statements(place, policy["PolicyDocument"])
@@ -121,6 +129,7 @@ def read(deployment: Deployment) -> Policies:
         for reference in policy.properties.get("Roles", []):
             if reference in places:
                 by_role[places[reference]] += _statements(policy.place, policy.properties["PolicyDocument"])
+    # Collect the statements of resource policies.
     of_resources: list[Statement] = []
     for type_, path in _WITH_POLICY.items():
         for resource in deployment.resources(type_):
@@ -142,6 +151,7 @@ class Judgement:
     """A comparison of a principal's needed rights with its role's policies."""
 
     principal: str
+    """The principal's name."""
     role: str
     """The role's place."""
     missing: Sequence[str]
@@ -153,10 +163,10 @@ class Judgement:
 
 
 def needed_by(deployment: Deployment, principals: Iterable[Principal]) -> list[Principal]:
-    """The principals that a deployment has, with the rights that its kind of database needs.
+    """The principals of a deployment, with the rights that its kind of database needs.
 
     If the deployment has no stack of a source, then it has no principal of that source. Each table needs the rights
-    that were recorded for one table, and each job the rights that were recorded for the job of all tables.
+    that were recorded for one table. Each job needs the rights that were recorded for the job of all tables.
     """
     parts = {_part(resource.place) for resource in deployment.resources()}
     absent = {part for stacks in STACKS.values() if parts.isdisjoint(stacks) for part in stacks}
@@ -165,6 +175,7 @@ def needed_by(deployment: Deployment, principals: Iterable[Principal]) -> list[P
         principals = [principal.with_database("aurora") for principal in principals]
     else:
         principals = [principal.with_database("existing") for principal in principals if not principal.only_with_aurora]
+    # Find the names of the deployed tables, topics and jobs, and repeat the recorded rights for each of them.
     jobs = {job: {table for table, _ in _streams(job)} for job in deployment.resources("AWS::Glue::Job")}
     of_postgresql = _lake_tables(deployment).difference(*jobs.values())
     topics = {
@@ -189,7 +200,7 @@ def _part(place: str) -> str:
 
 
 def _of_job(principal: Principal, job: Resource) -> Principal:
-    """The principal of the job of all tables as that of another job."""
+    """The principal of one job, made from the principal of the job of all tables."""
     name = job.place.removeprefix(f"{_JOBS}Job")
 
     def of(right: Right) -> Right:
@@ -210,7 +221,7 @@ def _for_all(principal: Principal, deployed: _Deployed) -> Principal:
 
 
 def _for_each(right: Right, deployed: _Deployed) -> Iterator[Right]:
-    """The right for each name that is deployed, if it is about one; any other right as it is."""
+    """The right for each deployed name of its kind. A right about no such name stays as it is."""
     text = str(right)
     for pattern, names in deployed:
         match = pattern.search(text)
@@ -245,6 +256,7 @@ def judge(deployment: Deployment, policies: Policies, principal: Principal) -> J
     needed = [expanded for right in principal.rights for expanded in _expanded(deployment, right.at(named))]
     needed += sorted({implied for right in needed for implied in _implied(deployment, right)})
     own = policies.by_role[principal.role]
+    # Decide about each needed right.
     missing_rights: list[str] = []
     unproven: list[str] = []
     for right in needed:
@@ -255,6 +267,7 @@ def judge(deployment: Deployment, policies: Policies, principal: Principal) -> J
             missing_rights.append(f"{where}: needs {right}: {why}")
         elif answer is Answer.UNPROVEN:
             unproven.append(f"{right}: {why}")
+    # Find the granted rights that no needed right uses.
     unused = sorted(
         {
             (action, resource)
@@ -271,10 +284,10 @@ def judge(deployment: Deployment, policies: Policies, principal: Principal) -> J
 
 
 def places(deployment: Deployment) -> dict[str, str]:
-    """Return the values of the names in braces in an environment.
+    """Return the values of an environment for the names in braces.
 
-    There are ``{lake}`` and the other buckets, ``{database}`` and other single resources, and the source connector's
-    ``{source_secret}``. Resources of the types above go by stack and id, as ``{connect_SourceRole}``.
+    The names are ``{lake}`` and the other buckets, ``{database}`` and other single resources, and the source
+    connector's ``{source_secret}``. Other resources are named by stack and id, such as ``{connect_SourceRole}``.
     """
     values = {
         "region": deployment.region,
@@ -296,14 +309,16 @@ def places(deployment: Deployment) -> dict[str, str]:
             values["source_secret"] = secret
     for job in deployment.resources("AWS::Glue::Job"):
         for table, arn in _streams(job):
-            # A stream that exists is no resource of the deployment.
+            # The deployment does not create an existing stream.
             values.setdefault(f"key-value_Stream{table}", arn.rpartition("/")[2])
     return values
 
 
 def _expanded(deployment: Deployment, right: Right) -> Iterator[Right]:
-    """For a right to ``assets-of:PLACE``, a right to each asset that the resource at that place names; any other right
-    as it is. Raises UserError if no such resource names an asset."""
+    """Expand a right to ``assets-of:PLACE`` into a right to each asset that the resource at that place names.
+
+    Any other right stays as it is. Raises UserError if no such resource names an asset.
+    """
     kind, _, place = right.resource.partition(":")
     if kind != "assets-of":
         yield right
@@ -360,12 +375,12 @@ def _key(resource: Resource) -> str | None:
 
 
 def _context(deployment: Deployment, right: Right) -> dict[str, str]:
-    """The condition keys with known values: the keys of every request of ours, and of this right."""
+    """The condition keys with known values: the keys of all our requests, and the keys of this right."""
     known = {
         "aws:SecureTransport": "true",
         "aws:SourceAccount": deployment.account,
         "aws:PrincipalAccount": deployment.account,
-        # The lowest version that our clients offer.
+        # The lowest TLS version that our clients offer.
         "s3:TlsVersion": "1.2",
     }
     return {**known, **dict(right.context)}
@@ -374,6 +389,7 @@ def _context(deployment: Deployment, right: Right) -> dict[str, str]:
 def _decide(
     right: Right, own: Sequence[Statement], of_resources: Sequence[Statement], context: Mapping[str, str]
 ) -> tuple[Answer, str]:
+    # A denial that holds decides. After that, the role's own statements must allow the right.
     doubt = ""
     for statement in [*own, *of_resources]:
         if statement.effect == "Deny" and statement.covers(right):
@@ -397,7 +413,7 @@ def _decide(
 
 
 def _leaves_it_to_iam(right: Right, of_resources: Sequence[Statement]) -> bool:
-    """Whether the key's own policy allows its account everything, so that IAM's policies decide."""
+    """Whether the key's own policy allows its account everything, so that IAM's policies decide about the key."""
     return any(
         statement.effect == "Allow" and "kms:*" in statement.actions and not statement.conditions
         for statement in of_resources
@@ -414,7 +430,7 @@ def _subject(deployment: Deployment, resource: Resource) -> str | None:
 
 
 def unjudged(policies: Policies, principals: Iterable[Principal]) -> list[str]:
-    """What cannot be judged here: AWS's own policies, and roles whose requests no local run records."""
+    """The rights that cannot be judged: AWS's own policies, and roles whose requests no local run records."""
     known = {principal.role for principal in principals}
     managed = [
         f"{place}: what AWS's policy {name} allows" for place, names in policies.managed.items() for name in names
@@ -452,14 +468,16 @@ def _any_resource(patterns: Iterable[str], arn: str) -> bool:
 
 
 def _matches(pattern: str, value: str) -> bool:
-    """Whether IAM's pattern covers a value. A ``*`` in the value stands for any text, so only a ``*`` of the pattern
-    covers it."""
+    """Whether IAM's pattern covers a value.
+
+    A ``*`` in the value stands for any text, so only a ``*`` of the pattern covers it.
+    """
     expression = "".join({"*": ".*", "?": "[^*]"}.get(char, re.escape(char)) for char in pattern)
     return re.fullmatch(expression, value, re.DOTALL) is not None
 
 
 def _condition(operator: str, expected: Any, value: str | None) -> Answer:
-    """Whether a condition holds for the value of its key; unproven if the operator or the value is not known."""
+    """Whether a condition holds for the value of its key; unproven if the operator or the value is unknown."""
     name = operator.rpartition(":")[2].removesuffix("IfExists")
     if value is None:
         return Answer.YES if operator.endswith("IfExists") and ":" not in operator else Answer.UNPROVEN

@@ -22,7 +22,7 @@ Date = Annotated[
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What AWS charges for one unit."""
+    """The price of one unit."""
 
     price: Annotated[float, msgspec.Meta(ge=0)]
     """US dollars for each unit, without tax."""

@@ -1,11 +1,13 @@
-"""Which components of a deployment can reach which, from the templates alone.
+"""Finds which components of a deployment can reach each other, from the templates alone.
 
 The model knows subnets with their routes, NAT, gateway and interface endpoints, peerings, and security groups. It reads
-the rules in the groups and the rules that are resources. Everything that names a security group is a component. A flow
-is open if the source's groups let it out, the destination's let it in, and, beyond the VPC, a route leads there.
+the rules in the groups and the rules that are resources. Every resource that names a security group is a component. A
+flow is open if the source's groups let it out and the destination's groups let it in. Beyond the VPC, a route must lead
+there too.
 
-Of another VPC's groups the model knows only the rules that the templates add. For a network to which no template makes
-a way, it knows only whether the source's groups let a flow out. Anything else (network ACLs, IPv6) becomes a finding.
+In another VPC's groups the model knows only the rules that the templates add. For a network without a route in the
+templates, it knows only whether the source's groups let a flow out. Anything else (network ACLs, IPv6) becomes a
+finding.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _SERVICE_KINDS = ("service", "endpoint")
 _AURORA = "Aurora"
 _REFERENCE = re.compile(r"\$\{([^.{}]+)\.([^.{}]+)(?:\.[^{}]*)?\}")
 _INGRESS, _EGRESS = "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress"
-# These name groups and subnets without being in them.
+# Resources of these types name groups and subnets, but are not in them.
 _NOT_PLACED = (
     _INGRESS,
     _EGRESS,
@@ -57,18 +59,21 @@ _EMR_GROUPS = {
 
 
 class PortRange(NamedTuple):
-    """The ports from ``first`` to ``last`` of a protocol; the protocol ``all`` is every one."""
+    """A range of ports."""
 
     protocol: str
+    """The protocol: ``tcp``, ``udp``, another name, or ``all`` for every protocol."""
     first: int
+    """The first port."""
     last: int
+    """The last port."""
 
     def covers(self, inner: PortRange) -> bool:
         """Whether all ports of another range are among these."""
         return self.protocol in ("all", inner.protocol) and self.first <= inner.first and inner.last <= self.last
 
     def shared(self, other: PortRange) -> PortRange | None:
-        """The ports that are in both."""
+        """The ports that are in both ranges; None if there are none."""
         protocol = other.protocol if self.protocol == "all" else self.protocol
         first, last = max(self.first, other.first), min(self.last, other.last)
         meets = other.protocol in ("all", protocol) and first <= last
@@ -88,17 +93,20 @@ class Ports:
     """A set of ports."""
 
     ranges: frozenset[PortRange] = frozenset()
+    """The ranges of the set. They may overlap."""
 
     @classmethod
     def of(cls, protocol: str, first: int = 0, last: int = 65535) -> Ports:
-        """One range. Only TCP and UDP have ports; any other protocol is open as a whole."""
+        """A set of one range. Only TCP and UDP have ports; any other protocol is open as a whole."""
         has_ports = protocol in ("tcp", "udp")
         return cls(frozenset({PortRange(protocol, first, last) if has_ports else PortRange(protocol, 0, 65535)}))
 
     @classmethod
     def parse(cls, text: str) -> Ports:
-        """Read ``tcp 443``, ``tcp 8000-9000``, ``udp any``, ``icmp``, ``all``, or several of them between commas.
-        Raises UserError."""
+        """Read ports, such as ``tcp 443``, ``tcp 8000-9000``, ``udp any`` or ``all``, with commas between several.
+
+        Raises UserError.
+        """
         ranges: set[PortRange] = set()
         for part in text.split(","):
             match = re.fullmatch(r"\s*(all|icmp|tcp|udp)(?: (any|\d+)(?:-(\d+))?)?\s*", part)
@@ -147,34 +155,44 @@ HTTPS = Ports.of("tcp", 443, 443)
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of a security group: its ports, and its peer, which is a network or another group's key."""
+    """A rule of a security group."""
 
     peer: str | IPv4Network
+    """The other side: a network, or the key of another security group."""
     ports: Ports
+    """The ports that the rule opens."""
 
 
 @dataclass(frozen=True)
 class Component:
-    """Something with an address in the VPC. ``place`` is its resource's; ``groups`` and ``subnets`` hold the keys of
-    its security groups and subnets."""
+    """A component: a resource with an address in the VPC."""
 
     name: str
+    """The component's name in ``flows.yaml``."""
     place: str
+    """The place of its resource."""
     groups: tuple[str, ...]
+    """The keys of its security groups."""
     subnets: tuple[str, ...]
+    """The keys of its subnets."""
     public: bool = False
+    """Whether it has a public IP address."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """A connection that is let through. ``ports`` are open from some subnet of the source to some subnet of the
-    destination, ``surely`` from each to each."""
+    """A connection that routes, endpoints and security groups let through."""
 
     source: str
+    """The name of the source."""
     destination: str
+    """The name of the destination."""
     ports: Ports
+    """The ports that are open between at least one pair of subnets."""
     surely: Ports
+    """The ports that are open between all pairs of subnets."""
     way: str
+    """The way of the flow, such as an endpoint or the internet."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +200,9 @@ class Declared:
     """A flow as ``flows.yaml`` declares it."""
 
     source: str
+    """The name of the source; ``*`` stands for any text."""
     destination: str
+    """The name of the destination; ``*`` stands for any text."""
     kind: str
     """The kind of the destination:
 
@@ -192,7 +212,9 @@ class Declared:
     - ``database``: the port of an existing database; the declaration has no ports of its own.
     """
     ports: Ports
+    """The declared ports."""
     reason: str
+    """Why the flow is needed or tolerated."""
 
     def fits(self, flow: Flow) -> bool:
         """Whether the declaration is about this flow.
@@ -219,7 +241,7 @@ class Declarations:
     """Further flows that must be open if the EMR cluster has web interfaces. Without them they must be closed."""
 
     def needed_by(self, network: Network) -> list[Declared]:
-        """The flows that must be open in a network: none if nothing is in it, as in a lake without PostgreSQL."""
+        """The flows that must be open in a network; none if it has no components, as in a lake without PostgreSQL."""
         if not network.components:
             return []
         has_aurora = any(component.name == _AURORA for component in network.components)
@@ -254,10 +276,12 @@ def _declared(path: Path, part: str, entry: Mapping[str, str]) -> Declared:
 
 @dataclass
 class Network:
-    """The network of a deployment. ``names`` gives components a name by their place."""
+    """The network of a deployment."""
 
     deployment: Deployment
+    """The deployment."""
     names: Mapping[str, str] = field(default_factory=dict)
+    """Names for components, by their place."""
 
     def __post_init__(self) -> None:
         self.problems = list(self._unknown())
@@ -299,7 +323,7 @@ class Network:
 
     @property
     def database_port(self) -> Ports:
-        """The port on which the source connector's configuration has the database."""
+        """The database's port in the source connector's configuration."""
         configurations = [
             connector.properties["Connector"]["connectorConfiguration"]
             for connector in self.deployment.resources("Custom::HeadwaterConnector")
@@ -310,8 +334,8 @@ class Network:
     def to_service(self, source: str, service: str) -> Flow:
         """Return the flow from a component to an AWS service. A closed flow has no ports.
 
-        It goes through the endpoint that takes over the service's name, else through a gateway endpoint, else by the
-        internet.
+        The flow goes through the endpoint that takes over the service's name, else through a gateway endpoint, else by
+        the internet.
         """
         (component,) = [component for component in self.components if component.name == source]
         endpoint = self._endpoints.get(service)
@@ -325,7 +349,7 @@ class Network:
                 return flow
         return self._to_internet(component)
 
-    # What there is
+    # The parts of the network
 
     def _unknown(self) -> Iterator[str]:
         for resource in self.deployment.resources(*_UNKNOWN_TYPES):
@@ -375,7 +399,7 @@ class Network:
     def _read_routes(self) -> dict[str, tuple[str, str]]:
         """Return the target of each route table's default route, as kind and key, by the table's key.
 
-        Routes to a peering are kept apart, also of another VPC's tables.
+        It stores routes to a peering separately, also those in another VPC's tables.
         """
         routes = {}
         for route in self.deployment.resources("AWS::EC2::Route"):
@@ -413,7 +437,7 @@ class Network:
         return ingress, egress
 
     def _read_foreign_groups(self) -> dict[str, list[Rule]]:
-        """What rules of the templates let into another VPC's groups, by the group's id."""
+        """The rules that the templates add to another VPC's groups, by the group's id."""
         foreign: dict[str, list[Rule]] = {}
         for type_, side in ((_INGRESS, "Source"), (_EGRESS, "Destination")):
             for rule in self.deployment.resources(type_):
@@ -452,7 +476,7 @@ class Network:
             if endpoint.properties["VpcEndpointType"] == "Gateway"
         ]
 
-    # What is open
+    # The open flows
 
     def _network(self, subnet: str) -> IPv4Network:
         return IPv4Network(self._subnets[subnet].properties["CidrBlock"])
@@ -477,7 +501,7 @@ class Network:
         return ports
 
     def _is_beyond(self, network: IPv4Network) -> bool:
-        """Whether a network has no address of the VPC's subnets."""
+        """Whether no address of a network is in the VPC's subnets."""
         return not any(network.overlaps(self._network(subnet)) for subnet in self._subnets)
 
     def _between(self, source: Component, destination: Component) -> Flow:
@@ -489,7 +513,7 @@ class Network:
         return _flow(source.name, destination.name, ports_by_pair, "within the VPC")
 
     def _to_beyond(self, source: Component) -> Flow:
-        """What the source reaches in another VPC's groups by a peering, and in networks that its rules name."""
+        """The flow from the source to another VPC's groups by a peering, and to networks that its rules name."""
         rules = [rule for group in source.groups for rule in self._egress[group]]
         peered = [network for routes in self._peered.values() for network, _ in routes]
         named = Ports()
@@ -527,7 +551,7 @@ class Network:
         return bool(back) and all(back)
 
     def _from_beyond(self, component: Component) -> Flow:
-        """What a component lets in from another VPC by a peering, and from networks that its rules name."""
+        """The flow to a component from another VPC by a peering, and from networks that its rules name."""
         ports_by_subnet = []
         for subnet in component.subnets:
             peered = [network for network, _ in self._peered.get(self._tables.get(subnet, ""), [])]
@@ -554,7 +578,7 @@ class Network:
         return _flow(source.name, INTERNET, ports_by_subnet, " or ".join(kinds))
 
     def _way_out(self, source: Component, subnet: str) -> tuple[str, Ports]:
-        """How a subnet reaches the internet, and which ports get through."""
+        """The way on which a subnet reaches the internet, and the ports that get through."""
         kind, target = self._routes.get(self._tables.get(subnet, ""), ("", ""))
         if kind == "GatewayId":
             return "internet gateway", ALL_PORTS if source.public else Ports()
@@ -594,6 +618,7 @@ def findings(network: Network, declared: Declarations) -> list[str]:
     flows = network.flows()
     by_ends = {(flow.source, flow.destination): flow for flow in flows}
     allowed: dict[tuple[str, str], Ports] = {}
+    # Needed flows must be open on all needed ports, by the declared way.
     for needed in declared.needed_by(network):
         needed_ports = network.database_port if needed.kind == "database" else needed.ports
         ends = f"{needed.source} → {needed.destination}"
@@ -616,6 +641,7 @@ def findings(network: Network, declared: Declarations) -> list[str]:
         elif flow is not None:
             taken = (flow.source, flow.destination)
             allowed[taken] = allowed.get(taken, Ports()) | needed_ports
+    # Open ports must be needed or tolerated.
     for flow in flows:
         ports = allowed.get((flow.source, flow.destination), Ports())
         for tolerated in declared.tolerated:
@@ -640,7 +666,7 @@ def table(networks: Mapping[str, Network]) -> str:
 
 
 def _flow(source: str, destination: str, open_ports: Sequence[Ports], way: str) -> Flow:
-    """Return the flow through subnets, or pairs of subnets, that each let some ports through."""
+    """Return one flow for several subnets, or pairs of subnets, that each let some ports through."""
     some, every = Ports(), open_ports[0] if open_ports else Ports()
     for ports in open_ports:
         some |= ports

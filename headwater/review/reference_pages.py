@@ -90,7 +90,7 @@ policies and session policies.
 
 
 def deployments(folder: Path = EXAMPLE.baselines) -> dict[str, Deployment]:
-    """Every environment's deployment, from its baselines. Raises UserError for an environment without baselines."""
+    """Every environment's deployment, read from its baselines. Raises UserError if an environment has no baselines."""
     by_environment = {}
     for name in environment.on_aws(EXAMPLE.config):
         templates = baselines.read(folder / name)
@@ -101,7 +101,7 @@ def deployments(folder: Path = EXAMPLE.baselines) -> dict[str, Deployment]:
 
 
 def flows(deployments: Mapping[str, Deployment]) -> str:
-    """The text of ``flows.md`` for these deployments, which are by environment."""
+    """The text of ``flows.md`` for these deployments, given by environment."""
     declared = reachability.declarations()
     networks = {name: Network(deployment, declared.names) for name, deployment in deployments.items()}
     return _FLOWS.format(
@@ -115,7 +115,7 @@ def flows(deployments: Mapping[str, Deployment]) -> str:
 
 
 def permissions(deployments: Mapping[str, Deployment], principals: Sequence[Principal]) -> str:
-    """The text of ``permissions.md`` for these deployments, which are by environment."""
+    """The text of ``permissions.md`` for these deployments, given by environment."""
     unused: dict[tuple[str, str], dict[str, set[str]]] = {}
     unproven: dict[str, set[str]] = {}
     for name, deployment in sorted(deployments.items()):
@@ -169,7 +169,7 @@ def _rows(declared: Iterable[Declared]) -> str:
 
 
 def _in_braces(text: str, deployment: Deployment) -> str:
-    """The text with names in braces for what differs between environments."""
+    """The text with names in braces in place of values that differ between environments."""
     places = policies.places(deployment)
     environment_name = places["environment"]
     # The longest first: the name of the assets' bucket contains account and region.

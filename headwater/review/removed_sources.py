@@ -1,4 +1,4 @@
-"""What becomes of a source's stacks if its last contract is removed."""
+"""Warns of a source's stacks that stay deployed after the source's last contract is removed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from headwater.review.replacements import Specification, stays
 
 
 def warnings(environment: str, before: Templates, after: Templates, specification: Specification) -> Iterator[str]:
-    """Say which stacks leave the app with the last contract of a source, what an operator runs to delete them, and
-    what stays."""
+    """Yield warnings for stacks that leave the app with the last contract of a source.
+
+    A warning names the command that deletes the stacks, and the resources that stay.
+    """
     for source in STACKS:
         gone = left_over(source, before, after)
         if not gone:
@@ -32,7 +34,7 @@ def warnings(environment: str, before: Templates, after: Templates, specificatio
             if part in kept:
                 yield f"warning: {environment}/{part}: the stack stays, since it keeps data: {named}"
             elif held:
-                yield f"warning: {environment}/{part}: the stack is deleted, and there stays: {named}"
+                yield f"warning: {environment}/{part}: the stack is deleted, but these resources stay: {named}"
 
 
 def _kept(template: Mapping[str, Any]) -> Iterator[str]:

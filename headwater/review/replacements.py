@@ -1,7 +1,7 @@
-"""The gate before lost data: which stateful resources a change would replace or delete.
+"""Finds data that a change would lose: the stateful resources that it would replace or delete.
 
-The specification of CloudFormation says which types are stateful, and which properties replace a resource when they
-change. It comes with the pinned CDK command line; ``cdk diff`` uses the same.
+CloudFormation's specification says which types are stateful, and which properties replace a resource when they change.
+It comes with the pinned CDK command line; ``cdk diff`` uses the same file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPECIFICATION = ROOT / "node_modules" / "aws-cdk" / "db.json.gz"
 EVERY = "*"
 """Stands for all stateful resources of a stack that is gone."""
 _STACKS = sorted({*SHARED, *chain.from_iterable(STACKS.values())})
-# Stateful types that the specification does not mark, and what is lost with each.
+# Stateful types that the specification does not mark, each with its loss.
 _ALSO_STATEFUL = {
     "AWS::EC2::Subnet": "brokers and database are bound to their subnets",
     "AWS::EC2::VPC": "everything in it",
@@ -39,24 +39,30 @@ _ALSO_STATEFUL = {
 
 
 class Cause(NamedTuple):
-    """A changed property that replaces its resource. ``property`` is a path such as ``TableInput/Name``; ``certain`` is
-    false if CloudFormation decides only when it runs."""
+    """A changed property that replaces its resource."""
 
     property: str
+    """The property's path, such as ``TableInput/Name``."""
     before: Any
+    """The property's value now."""
     after: Any
+    """The property's new value."""
     certain: bool
+    """Whether the change surely replaces the resource. If not, CloudFormation decides only during the deployment."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """One reason for which a stateful resource would be lost."""
+    """A reason why a stateful resource would be lost."""
 
     environment: str
+    """The environment's name."""
     stack: str
+    """The stack's name within the environment."""
     resource: str
     """The logical id."""
     type: str
+    """CloudFormation's type of the resource."""
     property: str | None
     """The property whose change replaces the resource; None if the resource itself is gone. If another resource's
     replacement takes this one with it, the text starts with that resource and a dot."""
@@ -84,7 +90,7 @@ class Loss:
         return f"{name} {self.fate()}{change}{self.hint}"
 
     def fate(self) -> str:
-        """What becomes of the resource, in words."""
+        """The fate of the resource, in words."""
         if self.property is None:
             return "would leave its stack and stay" if self.stays else "would be deleted"
         return f"{'would' if self.certain else 'might'} be replaced"
@@ -94,25 +100,30 @@ _Text = Annotated[str, msgspec.Meta(pattern=r"\S", extra={"expected": "a text"})
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A loss that was agreed on: this resource is replaced because ``property`` becomes this value, or deleted if
-    ``property`` is None. The resource ``*`` stands for all of a stack that is gone."""
+    """A loss that somebody has agreed to."""
 
     environment: _Text
+    """The environment's name."""
     stack: _Text
+    """The stack's name within the environment."""
     resource: _Text
+    """The resource's logical id. ``*`` stands for all resources of a stack that is gone."""
     reason: _Text
+    """Why the loss is accepted."""
     property: str | None = None
+    """The property whose change replaces the resource; None if the resource is deleted."""
     becomes: Any = None
+    """The property's new value."""
 
     def covers(self, loss: Loss) -> bool:
-        """Whether this is the loss that was agreed on."""
+        """Whether somebody has agreed to this loss."""
         if self.resource == EVERY:
             return loss.with_stack and (self.environment, self.stack) == (loss.environment, loss.stack)
         agreed = (self.environment, self.stack, self.resource, self.property, self.becomes)
         return agreed == (loss.environment, loss.stack, loss.resource, loss.property, loss.after)
 
     def holds(self, templates: Templates) -> bool:
-        """Whether its environment's templates are as agreed, whether or not they are the baseline already."""
+        """Whether the templates of its environment are as agreed. They may be in the baselines already."""
         if self.resource == EVERY:
             return self.stack not in templates
         resources = templates.get(self.stack, {}).get("Resources", {})
@@ -137,7 +148,7 @@ class Specification:
         self._types = {entity["$id"]: entity for entity in schema["typeDefinition"]["entities"]}
 
     def stateful(self, type_: str) -> bool:
-        """Whether a resource of this type holds what cannot be created again."""
+        """Whether a resource of this type holds data that cannot be created again."""
         return type_ in _ALSO_STATEFUL or bool(self._resources.get(type_, {}).get("isStateful"))
 
     def causes(self, type_: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Cause]:
@@ -197,6 +208,7 @@ def losses(environment: str, before: Templates, after: Templates, specification:
             type_ = old[name]["Type"]
             if not specification.stateful(type_):
                 continue
+            # The resource is gone, or has another type.
             if name not in causes:
                 lost.append(
                     Loss(
@@ -233,9 +245,10 @@ def _properties(old: Mapping[str, Any], new: Mapping[str, Any], name: str) -> tu
 
 
 def _bound_to(name: str, resources: Mapping[str, Any], specification: Specification) -> list[str]:
-    """Return the resources whose replacement replaces this one.
+    """Return the resources whose replacement also replaces this one.
 
-    It refers to them in a property whose change replaces it, or to resources that refer to them in the same way.
+    This resource refers to them in a property whose change replaces it. It may also refer to resources that refer to
+    them in this way.
     """
     owners: list[str] = []
     waiting = [name]
@@ -286,7 +299,7 @@ def _moved_to(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def read_acknowledged(path: Path) -> list[Acknowledgement]:
-    """Read the losses that were agreed on; none if there is no file.
+    """Read the acknowledged losses; none if there is no file.
 
     Raises UserError naming file, entry, found and expected.
     """
@@ -296,7 +309,7 @@ def read_acknowledged(path: Path) -> list[Acknowledgement]:
     entries = []
     for number, each in enumerate(document, 1):
         entry = convert(each, Acknowledgement, f"{path}: entry {number}")
-        # Templates cannot show that such a stack is gone: they lack a misspelt one too.
+        # A misspelt stack would look like a stack that is gone, because the templates lack both.
         if entry.resource == EVERY and entry.stack not in _STACKS:
             raise refusal(f"{path}: entry {number}", "stack", entry.stack, f"one of {', '.join(_STACKS)}")
         entries.append(entry)
@@ -304,7 +317,10 @@ def read_acknowledged(path: Path) -> list[Acknowledgement]:
 
 
 def entry_for(loss: Loss) -> str:
-    """The entry that acknowledges a loss, with ``…`` for its reason. A stack that is gone has one entry for all."""
+    """The entry that acknowledges a loss, with ``…`` for its reason.
+
+    All losses of a stack that is gone share one entry.
+    """
     resource = EVERY if loss.with_stack else loss.resource
     entry: dict[str, Any] = {"environment": loss.environment, "stack": loss.stack, "resource": resource}
     if loss.property is not None:
@@ -313,19 +329,21 @@ def entry_for(loss: Loss) -> str:
 
 
 def how_to_allow(losses: Sequence[Loss], path: Path) -> str:
-    """Return what to do if refused losses are meant: the entries to add to the file of acknowledgements."""
+    """Return the advice on refused losses that are meant: the entries to add to the file of acknowledgements."""
     entries = "".join(dict.fromkeys(map(entry_for, losses)))
     return f"To allow this, add to {path}, each with its reason:\n{entries}"
 
 
 def unacknowledged(losses: Sequence[Loss], acknowledged: Sequence[Acknowledgement]) -> list[Loss]:
-    """The losses that nobody agreed on."""
+    """The losses that no entry acknowledges."""
     return [loss for loss in losses if not any(entry.covers(loss) for entry in acknowledged)]
 
 
 def stale(acknowledged: Sequence[Acknowledgement], templates: Mapping[str, Templates]) -> list[Acknowledgement]:
-    """The entries that no longer fit the ``templates``, which are by environment. An entry keeps fitting after the
-    baselines have taken in what it agreed on."""
+    """The entries that no longer fit the ``templates``, which are given by environment.
+
+    An entry still fits after the baselines have taken in the change that it accepts.
+    """
     return [entry for entry in acknowledged if not entry.holds(templates.get(entry.environment, {}))]
 
 

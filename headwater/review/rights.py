@@ -1,4 +1,4 @@
-"""Rights: what each principal must be allowed to do, as ``reviewed/rights/`` holds it."""
+"""The rights that each principal needs, as ``reviewed/rights/`` lists them."""
 
 from __future__ import annotations
 
@@ -16,26 +16,30 @@ from headwater.yaml_files import convert, read_yaml, yaml_paths
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """An action on a resource. In the resource's ARN, names in braces stand for what differs between environments.
-    ``context`` holds the request's condition keys with their values."""
+    """A right: an action on a resource."""
 
     action: str
+    """The IAM action, such as ``s3:GetObject``."""
     resource: str
+    """The resource's ARN. Names in braces stand for values that differ between environments."""
     context: tuple[tuple[str, str], ...] = ()
+    """The condition keys of the request, with their values."""
 
     def __str__(self) -> str:
         return " ".join([self.action, self.resource, *(f"{key}={value}" for key, value in self.context)])
 
     @classmethod
     def parse(cls, text: str) -> Right:
-        """Read what ``str`` wrote: action, resource and ``key=value`` pairs between blanks."""
+        """Parse the text that ``str`` returns: action, resource and ``key=value`` pairs between blanks."""
         action, resource, *context = text.split(" ")
         pairs = [part.partition("=") for part in context]
         return cls(action, resource, tuple((key, value) for key, _, value in pairs))
 
     def at(self, places: Mapping[str, str]) -> Right:
-        """This right in an environment, where ``places`` has the value of each name in braces. Raises UserError on an
-        unknown name."""
+        """This right with an environment's values in place of the names in braces.
+
+        ``places`` has the value of each name. Raises UserError on an unknown name.
+        """
 
         def put(text: str) -> str:
             try:
@@ -53,12 +57,13 @@ class Principal:
     """A role and the rights that it needs."""
 
     name: str
+    """The principal's name."""
     role: str
     """The role's place."""
     recorded: frozenset[Right]
-    """The rights that a local run asked for."""
+    """The rights that a local run has used."""
     declared: Mapping[Right, str]
-    """The rights that only parts of AWS ask for, with the reason of each."""
+    """The rights that only parts of AWS use, each with its reason."""
     of_aurora: frozenset[Right] = frozenset()
     """The rights that only a deployment with a database of its own needs."""
     of_existing: frozenset[Right] = frozenset()
@@ -72,7 +77,7 @@ class Principal:
         return sorted(self.recorded | set(self.declared))
 
     def with_database(self, kind: Literal["aurora", "existing"]) -> Principal:
-        """The principal of a deployment whose database is of a kind."""
+        """This principal for a deployment with that kind of database."""
         others = self.of_existing if kind == "aurora" else self.of_aurora
         kept = {right: reason for right, reason in self.declared.items() if right not in others}
         return replace(self, recorded=self.recorded - others, declared=kept)

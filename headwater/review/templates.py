@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ACCOUNT = "123456789012"
 """The account of an environment that names none."""
 
-# The property that holds a resource's name, which Ref returns and which ends its ARN. AWS generates an absent name.
+# The property with a resource's name, which ``Ref`` returns and which ends its ARN. AWS generates an absent name.
 _NAMES = {
     "AWS::Athena::WorkGroup": "Name",
     "AWS::DynamoDB::GlobalTable": "TableName",
@@ -36,7 +36,7 @@ _NAMES = {
     "AWS::Logs::LogGroup": "LogGroupName",
     "AWS::S3::Bucket": "BucketName",
 }
-# The attribute that returns a type's ARN ("Ref" where the reference itself does), and how AWS composes it: {name} is
+# The attribute that returns a type's ARN ("Ref" if the reference itself does), and how AWS composes it: {name} is
 # the resource's name, {id} its placeholder, and any other name in braces a property.
 _ARNS: Mapping[str, tuple[str, str]] = {
     "AWS::DynamoDB::GlobalTable": ("Arn", "arn:aws:dynamodb:{region}:{account}:table/{name}"),
@@ -58,14 +58,14 @@ _ATTRIBUTES = {
     ("AWS::EC2::VPC", "CidrBlock"): "CidrBlock",
     ("AWS::RDS::DBCluster", "Endpoint.Port"): "Port",
 }
-# The property that Ref returns where it returns neither the resource's name nor its ARN.
+# The property that ``Ref`` returns if it returns neither the resource's name nor its ARN.
 _REFERENCES = {"AWS::SecretsManager::SecretTargetAttachment": "SecretId"}
 _HASH = re.compile(r"(?<=.)[0-9A-F]{8}$")
 _SUBSTITUTED = re.compile(r"\$\{(!?)([^}]+)\}")
 
 
 class Resource:
-    """A resource: its stack, logical id and type."""
+    """A resource of a stack."""
 
     def __init__(self, stack: str, id_: str, type_: str, resolve: Callable[[], Mapping[str, Any]]) -> None:
         self.stack = stack
@@ -75,7 +75,7 @@ class Resource:
 
     @cached_property
     def properties(self) -> Mapping[str, Any]:
-        """Its properties with references resolved, which happens on first use: resources may refer to each other."""
+        """The properties with references resolved on first use, because resources may refer to each other."""
         return self._resolve()
 
     @property
@@ -85,18 +85,20 @@ class Resource:
 
     @property
     def place(self) -> str:
-        """The resource as a person finds it: the stack's name in its environment, and the logical id without hash."""
+        """The resource's name for people: the stack's name in its environment, and the logical id without its hash."""
         return f"{self.stack.split('-', 2)[-1]}:{_HASH.sub('', self.id)}"
 
     @property
     def reference(self) -> str:
-        """The placeholder for what only AWS knows of it."""
+        """The placeholder for the value of ``Ref`` that only AWS knows."""
         return "${" + self.key + "}"
 
 
 class Deployment:
-    """All stacks of one environment. ``templates`` are by stack name; ``region`` and ``account`` are where they are
-    deployed."""
+    """All stacks of one environment.
+
+    ``templates`` are given by stack name. ``region`` and ``account`` are the place of the deployment.
+    """
 
     def __init__(self, templates: Mapping[str, Mapping[str, Any]], region: str, account: str = ACCOUNT) -> None:
         self.region = region
@@ -112,11 +114,12 @@ class Deployment:
 
     @classmethod
     def read(cls, assembly: Path, environment: str) -> Deployment:
-        """Read what ``cdk synth`` wrote. Raises UserError if the folder does not hold the environment's stacks."""
+        """Read the output of ``cdk synth``. Raises UserError if the folder does not hold the environment's stacks."""
         manifest = assembly / "manifest.json"
         advice = f"run `headwater synth --env {environment}` first"
         if not manifest.is_file():
             raise UserError(f"{manifest}: found no file, expected synthesized stacks: {advice}")
+        # Read the templates of all stacks, which are in one account and region.
         templates, places = {}, set()
         for artifact in json.loads(manifest.read_text(encoding="utf-8"))["artifacts"].values():
             if artifact["type"] == "aws:cloudformation:stack":
@@ -175,8 +178,10 @@ class Deployment:
         return _ARNS[resource.type][1].format(**fields)
 
     def resolve(self, stack: str, value: Any) -> Any:
-        """A value of a stack's template with all intrinsic functions evaluated. Raises UserError on a function that is
-        not known."""
+        """A value of a stack's template with all intrinsic functions evaluated.
+
+        Raises UserError on an unknown function.
+        """
         if isinstance(value, list):
             return [self.resolve(stack, item) for item in value]
         if not isinstance(value, dict):
@@ -241,7 +246,7 @@ class Deployment:
     def _import(self, stack: str, argument: Any) -> Any:
         name = str(self.resolve(stack, argument))
         if name not in self._exports:
-            raise UserError(f"{stack}: Fn::ImportValue: found {name}, expected what another stack exports")
+            raise UserError(f"{stack}: Fn::ImportValue: found {name}, expected an export of another stack")
         owner, value = self._exports[name]
         return self.resolve(owner, value)
 

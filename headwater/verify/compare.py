@@ -17,10 +17,12 @@ from headwater.contract.model import Contract
 from headwater.errors import UserError
 from headwater.verify.forms import Form, Row
 from headwater.verify.lake_reader import BATCH_ROWS, live_rows
-from headwater.verify.spelling import shortened
+from headwater.verify.spelling import shortened, shortened_pair
 
-MAX_EXAMPLES = 5
+MAX_EXAMPLES = 10
+"""A comparison shows at most this many rows of a table."""
 MAX_KEYS = 1_000
+"""A comparison returns at most this many keys of a table for a repair."""
 
 RowsRead = Callable[[str, str, int], None]
 """Is called with a table's name, the side (``source`` or ``lake``), and how many of its rows are read."""
@@ -28,14 +30,15 @@ RowsRead = Callable[[str, str, int], None]
 
 @dataclass(frozen=True)
 class Field:
-    """One compared column of the lake. ``lake_forms`` turns the lake's values into forms, ``spell`` a form into text
-    for people. ``beside`` gets a form and the names of unfit columns, and returns the form without
-    their values."""
+    """One compared column of the lake."""
 
     name: str
     lake_forms: Callable[[pa.Array], list[Form]]
+    """Turns the lake's values into forms."""
     spell: Callable[[Form], str]
+    """Turns a form into text for people, without what the contract masks or excludes."""
     beside: Callable[[Form, Set[str]], Form] | None = None
+    """Gets a form and the names of unfit columns, and returns the form without their values."""
 
     def compared(self, form: Form, unfit: Set[str]) -> Form:
         """The part of a form that is compared, if a row has unfit values in the columns ``unfit``."""
@@ -116,6 +119,11 @@ class TableComparison:
         """Whether source and lake hold the same rows, with all their values."""
         return self.missing == self.extra == self.different == self.unfit == 0
 
+    @property
+    def differs(self) -> bool:
+        """Whether a row is missing, extra or different, which reading it again may mend."""
+        return bool(self.missing or self.extra or self.different)
+
     def counts(self) -> dict[str, str | int]:
         """The comparison as one entry of a report's ``tables``."""
         return {
@@ -155,7 +163,7 @@ def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], report: RowsR
     differing: dict[Row, bytes] = {}
     example_rows: dict[Row, Row] = {}
     unfit_rows: dict[Row, tuple[Row, frozenset[str]]] = {}
-    examples: list[Example] = []
+    extra_examples: list[Example] = []
     extra = lake_count = unfit_count = 0
     for batch in live_rows(batches):
         for row, unfit in zip(lake_rows(table.fields, batch), unfit_columns(batch), strict=True):
@@ -164,8 +172,8 @@ def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], report: RowsR
             expected = unseen.pop(key, None)
             if expected is None:
                 extra += 1
-                if len(examples) < MAX_EXAMPLES:
-                    examples.append(Example("extra", spelled_key(table, key)))
+                if len(extra_examples) < MAX_EXAMPLES:
+                    extra_examples.append(Example("extra", spelled_key(table, key)))
                 if key in differing and differing[key] == digest(row):
                     # A right copy after a wrong one: the key has its row and one too many.
                     del differing[key]
@@ -179,15 +187,22 @@ def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], report: RowsR
         lake_count += batch.num_rows
         report(name, "lake", lake_count)
 
-    examples += [Example("missing", spelled_key(table, key)) for key in itertools.islice(unseen, MAX_EXAMPLES)]
+    missing_examples = [Example("missing", spelled_key(table, key)) for key in itertools.islice(unseen, MAX_EXAMPLES)]
     unfit_examples, beside_unfit = _compare_unfit(table, unfit_rows)
-    examples += [*_different_examples(table, example_rows), *unfit_examples]
+    examples = _some_of_each(extra_examples, missing_examples, _different_examples(table, example_rows), unfit_examples)
     wrong = [*unseen, *differing, *beside_unfit]
     keys = () if extra or len(wrong) > MAX_KEYS else tuple(spelled_key(table, key, str) for key in wrong)
     different = len(differing) + len(beside_unfit)
     return TableComparison(
         name, source_count, lake_count, len(unseen), extra, different, tuple(examples), unfit=unfit_count, keys=keys
     )
+
+
+def _some_of_each(*kinds: list[Example]) -> list[Example]:
+    """The first examples, ``MAX_EXAMPLES`` in all, which each kind shares as evenly as it can."""
+    in_turn = [example for each in itertools.zip_longest(*kinds) for example in each if example is not None]
+    chosen = set(map(id, in_turn[:MAX_EXAMPLES]))
+    return [example for kind in kinds for example in kind if id(example) in chosen]
 
 
 def unfit_columns(batch: pa.RecordBatch) -> Iterator[frozenset[str]]:
@@ -272,7 +287,7 @@ def differing_columns(table: SourceTable, source: Row, lake: Row, unfit: Set[str
 def spelled_columns(table: SourceTable, source: Row, lake: Row, names: Set[str]) -> dict[str, tuple[str, str]]:
     """The source's and the lake's values of these columns of a row, as text."""
     return {
-        column.name: (shortened(column.spell(source_form)), shortened(column.spell(lake_form)))
+        column.name: shortened_pair(column.spell(source_form), column.spell(lake_form))
         for column, source_form, lake_form in zip(table.fields, source, lake, strict=True)
         if column.name in names
     }

@@ -25,8 +25,10 @@ _WIDE = Context(prec=_MAX_DIGITS)
 
 
 class _Deserializer(TypeDeserializer):
-    """boto3's deserializer, but for numbers: boto3 refuses those that DynamoDB Local pads with zeros beyond 38
-    digits."""
+    """boto3's deserializer that also takes numbers of more than 38 digits.
+
+    DynamoDB Local pads numbers with zeros beyond 38 digits, which boto3 refuses.
+    """
 
     def _deserialize_n(self, value: str) -> Decimal:
         return Decimal(value)

@@ -1,12 +1,12 @@
 """DynamoDB as a source: its items as forms, read by a Scan, or in bunches of its pages while others write.
 
-The contract's columns are compared, and ``_rest``, which must hold everything that no column names, with its type, but
-what the contract leaves out. What the contract masks is masked first.
+The contract's columns are compared, and ``_rest``. It must hold each value that the contract neither names nor leaves
+out, with its type. Masked values are masked first.
 """
 
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from functools import partial
@@ -37,7 +37,7 @@ from headwater.verify.forms import (
     unreadable,
     unscaled,
 )
-from headwater.verify.spelling import spelled
+from headwater.verify.spelling import HIDDEN, hides, spelled, spelled_hidden
 
 _KEYS_AT_ONCE = 100  # BatchGetItem's limit
 _KEY_BYTES = (2048, 1024)  # at most, of a partition key and of a sort key
@@ -56,7 +56,7 @@ class DynamoDbSource:
         client: boto3's low-level client.
         tables: By the contract's table, the DynamoDB table's name if it is not the contract's ``source.table``.
         mask_key: The key of masks.
-        read_units: The most read units a second that reading in bunches takes of each table.
+        read_units: How many read units per second reading in bunches may use, for each table.
         paces: The pace of each DynamoDB table, by its name. Missing ones are added.
     """
 
@@ -75,7 +75,7 @@ class DynamoDbSource:
         self._paces = {} if paces is None else paces
 
     def reading(self) -> AbstractContextManager[None]:
-        """Does nothing: DynamoDB has no snapshot for a Scan, which may or may not meet what changes meanwhile."""
+        """Does nothing: a Scan has no snapshot, so it may or may not see concurrent changes."""
         return nullcontext()
 
     def table(self, contract: Contract) -> "DynamoDbTable":
@@ -104,7 +104,7 @@ class DynamoDbTable:
         self.pace = pace or Pace()
         self._read_units = read_units
         self._mask_key = needed_key(contract, mask_key)
-        self.fields = (*(_field(column) for column in contract.columns), _rest_field(contract))
+        self.fields = (*(_field(contract, column) for column in contract.columns), _rest_field(contract))
         self._client = client
         self._table = table
         self._plan = [(column.path, _column_form(column)) for column in contract.columns]
@@ -247,7 +247,7 @@ class DynamoDbTable:
 
 
 def _is_key_value(value: Mapping[str, Any], most: int) -> bool:
-    """Whether DynamoDB takes a value for a key of at most so many bytes. A number has 38 digits."""
+    """Whether DynamoDB accepts a value as a key of at most this many bytes. A number has 38 digits."""
     ((source_type, content),) = value.items()
     if source_type == "N":
         number = Decimal(content).normalize(_DIGITS)
@@ -268,10 +268,10 @@ _ABSENT = object()
 
 
 class _NoMap(NamedTuple):
-    """A value on the way of a path that is no map. No column's type takes it."""
+    """A value that a path passes through and that is not a map. No column's type takes it."""
 
     name: str
-    """The name in the path that it would have to hold."""
+    """The next name in the path, which a map would have to hold."""
     value: Any
 
 
@@ -384,7 +384,9 @@ def _rest_field(contract: Contract) -> Field:
             return form
         return tuple(entry for entry in form if not any(_along(entry[0], path) for path in kept)) or None
 
-    return Field("_rest", partial(arrow_forms, type_=Type("string"), text=form), _spelled_rest, beside)
+    return Field(
+        "_rest", partial(arrow_forms, type_=Type("string"), text=form), partial(_spelled_rest, contract), beside
+    )
 
 
 def _along(path: tuple[str, ...], other: tuple[str, ...]) -> bool:
@@ -403,24 +405,44 @@ def _path(name: str, known: Container[str]) -> tuple[str, ...]:
     return (name,)
 
 
-def _spelled_rest(form: Form) -> str:
-    if form is None or not isinstance(form[0], tuple):
-        return spelled(form, Type("string"))
-    rest = {dynamodb_forms.join_path(path): dynamodb_forms.to_json(value) for path, value in form}
+def _spelled_rest(contract: Contract, form: Form) -> str:
+    """``_rest`` without the values that the contract masks or excludes, which older rows of the lake may have."""
+    if form is None:
+        return "null"
+    if not isinstance(form[0], tuple):
+        return HIDDEN if contract.exclude or contract.masks else spelled(form, Type("string"))
+    rest = {}
+    for path, value in form:
+        written = dynamodb_forms.to_json(value)
+        is_hidden = written != {"NULL": True} and any(hides(contract, each) for each in _possible_paths(path))
+        rest[dynamodb_forms.join_path(path)] = HIDDEN if is_hidden else written
     return json.dumps(rest, ensure_ascii=False)
+
+
+def _possible_paths(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The paths that a name in ``_rest`` may stand for.
+
+    The columns of an earlier contract, which decided whether a dot separates two names, are not known.
+    """
+    name = ".".join(path)
+    yield from (path, (name,))
+    with suppress(ValueError):
+        yield dynamodb_forms.split_path(name)
 
 
 # --- Columns --------------------------------------------------------------------------------------------------------
 
 
-def _field(column: Column) -> Field:
+def _field(contract: Contract, column: Column) -> Field:
     type_, source_type = column.type, column.source_type
-    spell: Callable[[Form], str] = partial(spelled, type_=type_)
+    is_hidden = hides(contract, column.path)
+    spell: Callable[[Form], str] = spelled_hidden if is_hidden else partial(spelled, type_=type_)
     if source_type in _SETS:
         element = dynamodb_forms.number if source_type == "NS" else plain_text
         return Field(column.name, partial(_set_forms, type_=type_, text=element), spell)
     if type_.kind == "string" and source_type in _DOCUMENTS:
-        return Field(column.name, partial(arrow_forms, type_=type_, text=_document_form), _spelled_document)
+        spell = spelled_hidden if is_hidden else _spelled_document
+        return Field(column.name, partial(arrow_forms, type_=type_, text=_document_form), spell)
     text = dynamodb_forms.number if source_type == "N" and column.transform is None else plain_text
     return Field(column.name, partial(arrow_forms, type_=type_, text=text), spell)
 

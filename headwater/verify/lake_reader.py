@@ -42,8 +42,8 @@ def s3_options(
     }
     if endpoint is not None:
         options |= {
-            # AWS_ENDPOINT_URL of the environment becomes this option too. Under another of the option's names, this
-            # endpoint would lose to that one now and then.
+            # AWS_ENDPOINT_URL of the environment becomes this option too. If our endpoint had another of the option's
+            # names, the variable would sometimes win.
             "aws_endpoint_url": endpoint,
             "aws_allow_http": "true",
             "aws_virtual_hosted_style_request": "false",
@@ -70,16 +70,25 @@ def read_lake(uri: str, storage: Mapping[str, str], patience: float | None = Non
     except UserError:
         raise
     except Exception as error:
-        # hudi-rs raises the same class for every error; only the text says what happened.
-        if _never_written(str(error)):
-            return
+        _refuse_unless_unwritten(uri, error)
+
+
+def _refuse_unless_unwritten(uri: str, error: Exception) -> None:
+    # hudi-rs raises the same class for every error; only the text says what happened.
+    message = str(error)
+    if "hoodie.properties not found" not in message or "NoSuchBucket" in message:
         raise UserError(
-            f"{uri} cannot be read as a Hudi table: {error}. Check --lake, --endpoint and the AWS credentials."
+            f"{uri} cannot be read as a Hudi table: {message}. Check --lake, --endpoint and the AWS credentials."
         ) from error
 
 
 class CompactionOpen(UserError):
     """The table's newest rows are in files that hudi-rs does not read yet."""
+
+
+def _described(uri: str, storage: Mapping[str, str]) -> HudiTable:
+    """Read the table's properties, and none of its rows."""
+    return HudiTableBuilder.from_base_uri(uri).with_storage_options(dict(storage)).build()
 
 
 def _open(uri: str, storage: Mapping[str, str]) -> HudiTable:
@@ -88,7 +97,7 @@ def _open(uri: str, storage: Mapping[str, str]) -> HudiTable:
     Commits after the plan of a compaction write to log files of the compaction's new file slice. Until the compaction
     is complete, hudi-rs 0.5 ignores these files and returns older rows. Raises CompactionOpen in that case.
     """
-    table = HudiTableBuilder.from_base_uri(uri).with_storage_options(dict(storage)).build()
+    table = _described(uri, storage)
     timeline = table.get_timeline()
     newest = max((rows.timestamp for rows in timeline.get_completed_deltacommits()), default="")
     # A compaction that was not complete when the timeline was read counts as open.
@@ -97,7 +106,7 @@ def _open(uri: str, storage: Mapping[str, str]) -> HudiTable:
         if instant < newest:
             raise CompactionOpen(
                 f"{uri} cannot be read now: it has rows that were committed while the compaction {instant} is under"
-                " way. A writer that runs completes it within seconds, and one that is started does it again."
+                " way. A running writer completes the compaction within seconds; a writer that starts repeats it."
             )
     return table
 
@@ -121,10 +130,6 @@ def _planned_compactions(uri: str, storage: Mapping[str, str]) -> set[str]:
         folder = f"{place.netloc}{place.path}"
     names = (info.base_name for info in files.get_file_info(fs.FileSelector(f"{folder.rstrip('/')}/.hoodie")))
     return {name.partition(".")[0] for name in names if name.endswith(".compaction.requested")}
-
-
-def _never_written(message: str) -> bool:
-    return "hoodie.properties not found" in message and "NoSuchBucket" not in message
 
 
 def live_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -161,4 +166,14 @@ class Lake:
 
     def table(self, contract: Contract) -> Iterable[pa.RecordBatch]:
         """The rows of a contract's table, tombstones included."""
-        return self.read_table(f"{self.uri.rstrip('/')}/{contract.table}", self.storage)
+        return self.read_table(self._uri(contract), self.storage)
+
+    def refuse_unreadable(self, contract: Contract) -> None:
+        """Raise UserError if the table cannot be opened. A table that was never written can be."""
+        try:
+            _described(self._uri(contract), self.storage)
+        except Exception as error:
+            _refuse_unless_unwritten(self._uri(contract), error)
+
+    def _uri(self, contract: Contract) -> str:
+        return f"{self.uri.rstrip('/')}/{contract.table}"

@@ -19,16 +19,24 @@ STATEMENT_MINUTES = 15
 """How long a statement may take that reads a part of a table."""
 PASS_MINUTES = 60
 """How long a statement may take that reads all of it."""
-# PostgreSQL's text for a value depends on these settings; with these it is exact and the same on every server.
 SESSION = {
+    # PostgreSQL's text for a value depends on these settings; with these it is exact and the same on every server.
     "timezone": "UTC",
     "datestyle": "ISO, YMD",
     "intervalstyle": "iso_8601",
     "extra_float_digits": "1",
     "bytea_output": "hex",
+    # A large table takes its time, and the transaction idles while the lake is read. But a table that somebody else
+    # has locked must not keep the others from being read.
+    "statement_timeout": "0",
+    "lock_timeout": "60s",
+    "transaction_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
 }
+"""Settings of each transaction that reads, whatever the server, the database or the role is set to."""
 # A share of a core is that of one process.
 _ONE_PROCESS = {"max_parallel_workers_per_gather": "0"}
+_SET = "SELECT pg_catalog.set_config(name, %s, true) FROM pg_catalog.pg_settings WHERE lower(name) = %s"
 _PIECE_BYTES = 16 * 1024 * 1024
 _TEXT_BYTES = 64  # what Python takes for a text beside its characters
 
@@ -41,12 +49,12 @@ class Piece:
     size: int
 
     def fitting(self) -> int:
-        """How many rows of this kind surely make no more than a piece."""
+        """How many rows of this kind certainly fit into one piece."""
         return max(1, len(self.rows) * _PIECE_BYTES * 3 // (4 * max(self.size, 1)))
 
 
 def pieces(rows: Iterable[Texts], most: int | None = None) -> Iterator[Piece]:
-    """Rows in pieces that fit into memory, of at most so many rows, in their order."""
+    """Yield the rows in their order, in pieces that fit into memory and have at most ``most`` rows."""
     held: list[Texts] = []
     size = 0
     for texts in rows:
@@ -65,7 +73,8 @@ def snapshot(connection: psycopg.Connection, settings: Mapping[str, str] = SESSI
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         for name, value in settings.items():
-            connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+            # Not all servers have each.
+            connection.execute(_SET, (value, name))
         yield
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -48,12 +48,19 @@ from headwater.verify.paced_reader import (
     snapshot,
 )
 from headwater.verify.postgresql_errors import told
-from headwater.verify.spelling import spelled, spelled_date, spelled_interval, spelled_moment, spelled_time
+from headwater.verify.spelling import (
+    hides,
+    spelled,
+    spelled_date,
+    spelled_hidden,
+    spelled_interval,
+    spelled_moment,
+    spelled_time,
+)
 
 _FIRST_ROWS = 1_000
 _KEYS_AT_ONCE = 500
-# The columns of an index by whose order a table can be read in parts, without leaving a row out: no two rows are alike
-# in them, and none has a null there.
+# The columns of a unique index without nulls. In its order a table can be read in parts without leaving a row out.
 _ORDERS = """
 SELECT array_agg(attname::text ORDER BY place)
 FROM pg_index
@@ -64,6 +71,14 @@ GROUP BY indexrelid, indisprimary
 HAVING bool_and(coalesce(attnotnull AND attname = ANY (%s), false))
 ORDER BY indisprimary DESC, indexrelid
 LIMIT 1
+"""
+_COLUMNS = """
+SELECT attname::text
+FROM pg_attribute
+JOIN pg_class ON pg_class.oid = attrelid
+JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE nspname = %s AND relname = %s AND attnum > 0 AND NOT attisdropped
+ORDER BY attnum
 """
 
 
@@ -88,9 +103,15 @@ def load_queries(contracts: Iterable[Contract], folder: Path) -> dict[str, str]:
 
 
 class PostgresqlSource:
-    """A PostgreSQL database. ``queries`` holds the SQL of each ``verify_with`` by table (see ``load_queries``);
-    ``mask_key`` is the key of masks. Reading in bunches takes at most a ``share`` of one of the server's cores: all its
-    tables have one ``pace``."""
+    """A PostgreSQL database.
+
+    Args:
+        connection: Reads the database; it is in no transaction.
+        queries: The SQL of each ``verify_with``, by table (see ``load_queries``).
+        mask_key: The key of masks.
+        share: The largest share of one server core that reading in bunches may use.
+        pace: The pace that all tables of the database share.
+    """
 
     def __init__(
         self,
@@ -110,16 +131,21 @@ class PostgresqlSource:
     def reading(self) -> Iterator[None]:
         """Read all tables in one REPEATABLE READ transaction, so that they fit together while a workload runs.
 
-        Raises ValueError if the connection is inside a transaction.
+        Raises ValueError if the connection is inside a transaction, and UserError if it is lost.
         """
         if self._connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
             raise ValueError("verify needs a connection outside a transaction, to read all tables in one snapshot")
-        with snapshot(self._connection):
-            yield
+        try:
+            with snapshot(self._connection):
+                yield
+        except psycopg.Error as error:
+            raise UserError(f"PostgreSQL: the connection does not work: {told(error)}. Run the command again") from None
 
     def table(self, contract: Contract) -> "PostgresqlTable":
-        """The rows of a contract's table, or those that its ``verify_with`` computes. Raises UserError if it needs
-        the key of masks and there is none."""
+        """Return the rows of a contract's table, or the rows that its ``verify_with`` computes.
+
+        Raises UserError if the table needs the key of masks and there is none.
+        """
         query = self._queries.get(contract.table)
         return PostgresqlTable(contract, self._connection, query, self._mask_key, self._share, self._pace)
 
@@ -141,17 +167,17 @@ class PostgresqlTable:
         if contract.verify_with is not None and query is None:
             raise ValueError(f"{contract.table}: no text for verify_with: {contract.verify_with}")
         self.contract = contract
-        self.fields = tuple(_field(column) for column in contract.columns)
+        self.fields = tuple(_field(contract, column) for column in contract.columns)
         self._connection = connection
         self._query = query
         self.pace = pace or Pace()
         self._reader = PacedReader(connection, share, self.pace)
         # COPY gives every value as PostgreSQL's own text. Only arrays come as JSON, which is easier to parse.
-        self._selected: list[tuple[str, bool]] = []
+        self._selected: list[tuple[str, LiteralString]] = []
         self._plan: list[tuple[int, tuple[str, ...], bool, ToForm]] = []
         for column in contract.columns:
             source_type = SourceType.parse(column.source_type or "")
-            wanted = (column.path[0], source_type.array)
+            wanted = (column.path[0], _selection(source_type))
             if wanted not in self._selected:
                 self._selected.append(wanted)
             is_json = len(column.path) > 1 or column.type.kind in ("array", "struct")
@@ -164,9 +190,10 @@ class PostgresqlTable:
             self._plan.append((self._selected.index(wanted), column.path[1:], is_json, to_form))
 
     def rows(self) -> Iterator[Row]:
-        """Stream the rows. Raises UserError if the source lacks the table or a column, or refuses to read it.
+        """Stream the rows, within a transaction that goes on if the stream is left before its end.
 
-        Within a transaction, which goes on where the stream is left before its end."""
+        Raises UserError if the source lacks the table or a column, or refuses to read it.
+        """
         with self._errors(), self._connection.transaction():
             for piece in copied(self._connection, self._statement(), Work()):
                 yield from map(self.row, piece.rows)
@@ -194,8 +221,11 @@ class PostgresqlTable:
             limit = min(rows, piece.fitting())
 
     def rows_at(self, asked: Sequence[Any]) -> Iterator[Bunch]:
-        """The rows with these keys, of ``Found.asked`` or ``asked_of``, in parts as of one moment each; all at once
-        if ``bunches`` takes one statement. Raises UserError as ``rows`` does."""
+        """Stream the rows with these keys in parts, each as of one moment.
+
+        The keys come from ``Found.asked`` or ``asked_of``. If ``bunches`` takes one statement, there is one part.
+        Raises UserError as ``rows`` does.
+        """
         if not asked:
             return
         if self._order is None:
@@ -234,8 +264,10 @@ class PostgresqlTable:
 
     @cached_property
     def _order(self) -> tuple[str, ...] | None:
-        """The columns of an index, all of the key, by which the table can be read in parts; None if there is none.
-        Raises UserError."""
+        """The columns of an index, all of the key, by which the table can be read in parts.
+
+        It is None if there is no such index. Raises UserError.
+        """
         if self._query is not None:
             return None
         table = self._table().as_string(self._connection)
@@ -265,7 +297,7 @@ class PostgresqlTable:
         except OSError as error:
             raise UserError(
                 f"{self.contract.table}: found no room for its rows in {tempfile.gettempdir()}: {error.strerror}; "
-                "expected room for all that one statement gives: set TMPDIR to where there is"
+                "expected room for the rows of one statement: set TMPDIR to a larger disk"
             ) from None
 
     def _bunch(self, piece: Piece) -> Bunch:
@@ -278,41 +310,100 @@ class PostgresqlTable:
         null = next((name for name, text in key.items() if text is None), None)
         if null is not None:
             raise UserError(
-                f"{self.contract.table}: found a row whose {null} is null, expected a value: it is of the key"
+                f"{self.contract.table}: found a row whose {null} is null, expected a value in a key column"
             )
         return tuple(str(text) for text in key.values())
 
     @contextmanager
     def _errors(self, minutes: int | None = None) -> Iterator[None]:
-        """Raises UserError for what PostgreSQL says; ``minutes`` are those that a statement may take."""
+        """Turn an error of PostgreSQL into a UserError; a statement may take ``minutes`` at most."""
         try:
             yield
         except psycopg.Error as error:
-            origin = self.contract.verify_with or self.contract.source.table
-            advice = "It must have the contract's columns, and the user needs SELECT on the tables that are read."
-            if minutes is not None and isinstance(error, psycopg.errors.QueryCanceled):
-                advice = f"A statement may take {minutes} minutes: see what it waits for, or what makes it slow."
-            # Not from it: its own text may repeat values of rows.
-            raise UserError(f"{self.contract.table}: reading {origin} failed: {told(error)}. {advice}") from None
+            # Without the error as a cause, because its own text may repeat values of rows.
+            raise UserError(self._said(error, minutes)) from None
+
+    def _said(self, error: psycopg.Error, minutes: int | None) -> str:
+        """What an error means for the contract, and what to do."""
+        table, source = self.contract.table, self.contract.source
+        if self._query is None and isinstance(error, psycopg.errors.UndefinedColumn):
+            found = self._columns()
+            if any(column.path[0] not in found for column in self.contract.columns):
+                return self._missing_columns(found)
+        if self._query is None and isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.InvalidSchemaName):
+            return (
+                f"contracts/{table}.yaml: source.table: found no table {source.table} in the database "
+                f"{self._connection.info.dbname}, expected the contract's: docs/runbooks/gone-table.md says what to do "
+                "about a table that was renamed or dropped"
+            )
+        origin = self.contract.verify_with or source.table
+        return f"{table}: reading {origin} failed: {told(error)}. {self._advice(error, minutes)}"
+
+    def _advice(self, error: psycopg.Error, minutes: int | None) -> str:
+        """What to do about an error that no field of the contract explains."""
+        user, source = self._connection.info.user, self.contract.source
+        if self._connection.closed:
+            return "The connection is lost: run the command again."
+        if isinstance(error, psycopg.errors.QueryCanceled) and minutes is not None:
+            return f"A statement may take {minutes} minutes: see what it waits for, or what makes it slow."
+        if isinstance(error, psycopg.errors.LockNotAvailable):
+            return "Somebody has locked the table: find the process in pg_locks, and compare again when it has ended."
+        if self._query is not None:
+            return (
+                "The query must give the contract's columns, and name each table with its schema. "
+                f"{user} needs SELECT on these tables."
+            )
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            return (
+                f"As the table's owner: GRANT USAGE ON SCHEMA {source.schema} TO {user}; "
+                f"GRANT SELECT ON {source.table} TO {user}"
+            )
+        return (
+            f"{user} must be able to read all of the contract's columns: `headwater contract check` compares the "
+            "contract with its source."
+        )
+
+    def _columns(self) -> list[str]:
+        """The names of the source table's columns; none if they cannot be read."""
+        try:
+            rows = self._connection.execute(_COLUMNS, (self.contract.source.schema, self.contract.source.name))
+            return [str(name) for (name,) in rows]
+        except psycopg.Error:
+            return []
+
+    def _missing_columns(self, found: Sequence[str]) -> str:
+        """Name the contract's columns that the source lacks, and the columns of the source that they may be by now."""
+        contract = self.contract
+        missing = "; ".join(
+            f"contracts/{contract.table}.yaml: columns: {column.name}: found no column {column.path[0]} in "
+            f"{contract.source.table}, expected it"
+            for column in contract.columns
+            if column.path[0] not in found
+        )
+        named = [column.path[0] for column in contract.columns]
+        others = [name for name in found if name not in named and not hides(contract, (name,))]
+        renamed = f"If it is {' or '.join(others)} now" if others else "If it was renamed"
+        return (
+            f"{missing}. {renamed}, write `from: NEW_NAME` and keep `name`. If it was dropped, take it out of the "
+            "contract: docs/how-to/columns.md"
+        )
 
     def _is_among(self, keys: Sequence[tuple[str, ...]]) -> sql.Composed:
         listed = sql.SQL(", ").join(sql.SQL("({})").format(_literals(key)) for key in keys)
         return sql.SQL("({}) IN ({})").format(_names(self._key_names), listed)
 
     def _probe(self, where: sql.Composable) -> sql.Composed:
-        """A statement for which PostgreSQL reads the condition, and no row."""
+        """A statement that makes PostgreSQL parse the condition, but read no row."""
         return sql.SQL("SELECT FROM {} WHERE {} LIMIT 0").format(self._table(), where)
 
     def _next_statement(self, order: Sequence[str], after: Sequence[str] | None, limit: int) -> sql.Composed:
-        """The first rows behind a key, in the order of an index."""
+        """The first rows after a key, in the order of an index."""
         behind = None if after is None else sql.SQL("({}) > ({})").format(_names(order), _literals(after))
         ordered = sql.SQL(" ORDER BY {} LIMIT {}").format(_names(order), sql.Literal(limit))
         return self._statement(behind, ordered)
 
     def _statement(self, where: sql.Composable | None = None, ordered: sql.Composable | None = None) -> sql.Composed:
-        selected = [
-            sql.SQL("to_json({})" if array else "{}").format(sql.Identifier(name)) for name, array in self._selected
-        ]
+        selected = [sql.SQL(selection).format(sql.Identifier(name)) for name, selection in self._selected]
         condition = sql.SQL("") if where is None else sql.SQL(" WHERE {}").format(where)
         return sql.SQL("COPY (SELECT {} FROM {}{}{}) TO STDOUT").format(
             sql.SQL(", ").join(selected), self._table(), condition, ordered or sql.SQL("")
@@ -349,10 +440,10 @@ def _literals(key: Iterable[str]) -> sql.Composed:
 
 
 def _document(text: str) -> Any:
-    """Parsed JSON; the text itself if it is too deep for Python. The lake calls such a document unfit."""
+    """Parsed JSON; the text itself if it is not JSON, or too deep for Python. The lake calls such a document unfit."""
     try:
         return json.loads(text, parse_float=Decimal, parse_int=_json_integer)
-    except RecursionError:
+    except (RecursionError, ValueError):
         return text
 
 
@@ -361,19 +452,27 @@ def _json_integer(text: str) -> int | Decimal:
     return Decimal(text) if text == "-0" or len(text) > 4_000 else int(text)
 
 
-def _field(column: Column) -> Field:
+def _field(contract: Contract, column: Column) -> Field:
     base = "" if column.transform is not None else SourceType.parse(column.source_type or "").base
     text = _text_form(base)
     return Field(
         column.name,
         # A number that the lake holds as text is compared as that text.
         partial(arrow_forms, type_=column.type, text=plain_text if text is _number_text else text),
-        _spell(column.type, base),
+        spelled_hidden if hides(contract, column.path) else _spell(column.type, base),
     )
 
 
+def _selection(source: SourceType) -> LiteralString:
+    """The SQL that selects a column of this type, with ``{}`` for the column."""
+    if not source.array:
+        return "{}"
+    # A document within an array is compared as its text.
+    return "pg_catalog.to_json({}::text[])" if source.base in ("json", "jsonb") else "pg_catalog.to_json({})"
+
+
 def _spell(type_: Type, base: str) -> Callable[[Form], str]:
-    """The function that spells a form, a time that the lake holds as text among them, as PostgreSQL reads it."""
+    """The function that writes a form as PostgreSQL reads it, also for a time that the lake holds as text."""
     times: dict[str, Callable[[Any], str]] = {
         "date": spelled_date,
         "time without time zone": spelled_time,
@@ -439,8 +538,10 @@ def _boolean(value: Any) -> bool:
 
 
 def _text_form(base: str) -> ToForm:
-    """The function that turns a text into its form: as it is, except for dates, times and intervals, which the two
-    sides write differently."""
+    """The function that turns a text into its form.
+
+    A text is its own form, except for dates, times and intervals, which the two sides write differently.
+    """
     if base == "date":
         return days
     if base.startswith("timestamp"):

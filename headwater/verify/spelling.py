@@ -2,15 +2,43 @@
 
 import struct
 
+from headwater.contract.model import Contract, along
 from headwater.contract.types import Type
 from headwater.verify.forms import DAY_MICROS, Form
 
-_LONGEST = 200
+_LONGEST = 120
+_BEFORE = 20
+HIDDEN = "(hidden)"
+"""Stands for a value that the contract masks or excludes."""
 
 
 def shortened(text: str) -> str:
     """A text, cut to a readable length."""
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def shortened_pair(first: str, second: str) -> tuple[str, str]:
+    """Two texts, cut to a readable length so that the first letter in which they differ stays."""
+    same = next(
+        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
+    if max(len(first), len(second)) <= _LONGEST or same < _LONGEST - _BEFORE:
+        return shortened(first), shortened(second)
+    return shortened("…" + first[same - _BEFORE :]), shortened("…" + second[same - _BEFORE :])
+
+
+def hides(contract: Contract, path: tuple[str, ...]) -> bool:
+    """Whether a contract masks or excludes the value at a path, or a value in it or around it."""
+    hidden = (*contract.exclude, *(mask.path for mask in contract.masks))
+    return any(along(path, other, contract.source.database) for other in hidden)
+
+
+def spelled_hidden(form: Form) -> str:
+    """Show null as it is, and hide any other value that the contract masks or excludes.
+
+    Masks are hidden too, because a password's SHA-256 from before the mask looks the same.
+    """
+    return "null" if form is None else HIDDEN
 
 
 def spelled(form: Form, type_: Type) -> str:

@@ -1,4 +1,4 @@
-"""Compare a source's table with its lake table without end, while all writes go on.
+"""Compare a source's table with its lake table again and again, while all writes go on.
 
 The source is read in bunches, each at a moment of its own, and the lake soon after. A row that differs then is a
 suspect, because its change may still be on its way. A trial reads the suspect's row in the source once more. It waits
@@ -34,13 +34,14 @@ from headwater.verify.lake_reader import CompactionOpen
 
 MISSING, EXTRA, DIFFERENT = "missing", "extra", "different"
 BUNCH_ROWS = 20_000
-"""The most rows that one statement, or a page, of the source gives."""
+"""One statement or page of the source gives at most this many rows."""
 MOST_DIFFERENCES = 10_000
-"""The most rows that are named as differing. Beyond them, names no longer help."""
+"""At most this many rows are named as differing. More names would not help."""
 # A scan of the source stops after this many rows or seconds; then the lake is read. Longer scans meet more changes.
 _LOOK_ROWS = 200_000
 _LOOK_SECONDS = 60.0
-# The most of all tables' time that goes into reading the lake after scans. Trials take up to half of a table's time.
+# The largest share of all tables' time that goes into reading the lake after scans. Trials take up to half of a table's
+# time.
 _SHARE_OF_LAKE = 0.25
 _COMPACTION_SECONDS = 300.0
 _TRIED_AT_ONCE = 2_000
@@ -303,7 +304,7 @@ class TableWatch:
     # --- What is suspected ------------------------------------------------------------------------------------------
 
     def trials(self, *, again: bool) -> Iterator[float]:
-        """Try suspects, or with ``again`` the known differences, without end.
+        """Try suspects, or with ``again`` the known differences, endlessly.
 
         The two run beside each other, so that neither waits for the other. Raises UserError; the next call then tries
         the same keys.
@@ -394,7 +395,7 @@ class TableWatch:
         return changed
 
     def _put_off(self, key: Row, suspect: _Suspect) -> None:
-        """Put a row off to a later trial: a difference always, a suspect only so many times."""
+        """Put a row off to a later trial: a difference always, a suspect only ``_TRIES`` times."""
         if key in self.differences:
             self._try_again(key, suspect.version)
         elif suspect.tries < _TRIES:
@@ -453,8 +454,8 @@ class TableWatch:
     ) -> tuple[dict[Row, _Stored[Kept]], int, list[Row]]:
         """Read the lake's rows of these keys.
 
-        Returns what ``keep`` makes of each row and its columns that do not fit, the count of live rows, and other keys.
-        These are the keys of live rows whose hash is not in ``seen``, if that is given; their rows are returned too.
+        Returns the result of ``keep`` for each row and its unfit columns, the count of live rows, and other keys. Other
+        keys belong to live rows whose hash is not in ``seen``, if that is given; their rows are returned too.
         """
         began = time.monotonic()
         key_of = key_taker(table)
@@ -492,7 +493,7 @@ def _rested(table: BunchedTable) -> Iterator[float]:
 
 
 def _key_hash(key: Row) -> int:
-    """A key's hash of 8 bytes, to hold many. Python's own is the same for -1 and -2."""
+    """A key's hash of 8 bytes, to hold many. Python's own hash is the same for -1 and -2."""
     return int.from_bytes(hashlib.blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 

@@ -1,1 +1,1 @@
-"""Measurements on this machine: of the pipeline, its parts, and its commits compared with other systems' commits."""
+"""Measurements on this machine: the pipeline, its parts, and its commits beside the commits of other systems."""

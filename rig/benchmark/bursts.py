@@ -1,7 +1,7 @@
-"""What each change and each commit costs by itself: bursts of changes on a pipeline that is idle otherwise.
+"""The cost of single changes and commits, measured by bursts of changes on an idle pipeline.
 
 A burst is one transaction. The next one follows when the lake has it, so that nothing waits for anything else. Orders
-are documents of 4.5 KiB, in a file group a month; payments are rows of 1.1 KiB.
+are documents of 4.5 KiB, with one file group per month. Payments are rows of 1.1 KiB.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ INSERT INTO shop.payments SELECT number, number * 31 % 100003, 'region-' || numb
 
 @dataclass(frozen=True)
 class UnitCosts:
-    """The costs of single steps, in seconds. Of many measurements the median counts."""
+    """The costs of single steps in seconds: medians of many measurements."""
 
     transport: float
-    """A lone change from its source into Kafka."""
+    """A single change from its source into Kafka."""
     commit: float
     """A commit of one change."""
     file_group: float
@@ -61,11 +61,11 @@ class UnitCosts:
     payment_capture: float
     """Each payment on its way into Kafka."""
     payment_landing: float
-    """Each payment, by the sink alone."""
+    """Each payment in the sink alone."""
 
 
 def run(announce: Announce, folder: Path = EXAMPLE.run / "bursts") -> UnitCosts:
-    """Measure on this machine, in some four minutes."""
+    """Measure on this machine, in about four minutes."""
     with claimed_empty(folder, "the benchmark"):
         costs = _of_orders(announce, folder / "orders")
         return UnitCosts(**costs, **_of_payments(announce, folder / "payments"))
@@ -91,7 +91,7 @@ def _of_orders(announce: Announce, folder: Path) -> dict[str, float]:
 
 
 def _transport(captured: Iterable[PassedS3]) -> dict[str, float]:
-    # The changes of a transaction have one time in the source.
+    # All changes of a transaction have the same time in the source.
     by_source = sorted(captured, key=lambda change: (change.source, change.kafka))
     bursts = [list(changes) for _, changes in groupby(by_source, key=lambda change: change.source)]
     largest = max(map(len, bursts))
@@ -106,7 +106,7 @@ def _transport(captured: Iterable[PassedS3]) -> dict[str, float]:
 def _commit(commits: Iterable[Mapping[str, Any]], months: int) -> dict[str, float]:
     taken = [(int(commit["changes"]), float(commit["seconds"])) for commit in commits]
     one = median(seconds for changes, seconds in taken if changes == 1)
-    # Of the months' orders each is in a file group of its own; a part of all orders is in all file groups.
+    # The orders of different months lie in different file groups; a part of all orders lies in all file groups.
     both = median((seconds - one) / (months - 1) for changes, seconds in taken if changes == months)
     decoding = median(
         (seconds - one - both * (months - 1)) / (changes - months) for changes, seconds in taken if changes > 3 * months
@@ -127,7 +127,7 @@ def _of_payments(announce: Announce, folder: Path) -> dict[str, float]:
             started = time.monotonic()
             _await_in_kafka(pipeline, 2 * _PAYMENTS)
             capture = time.monotonic() - started
-        with announce("Landing as many by the sink alone"):
+        with announce("Landing the same payments by the sink alone"):
             sink = connectors.sink_connector(pipeline.contracts, pipeline.settings)
             pipeline.connect.delete(sink[0])
             with pipeline.postgres.connect(DATABASE) as owner:
@@ -149,7 +149,7 @@ def _change_each_way(pipeline: Pipeline) -> None:
             update = f"UPDATE northwind.orders SET freight = freight + 1 WHERE {which}"
             wanted += owner.execute(update.encode()).rowcount
             _await_in_kafka(pipeline, wanted)
-            wait_until("the lake to have them", partial(_committed, pipeline, wanted), poll=0.05)
+            wait_until("the changes to reach the lake", partial(_committed, pipeline, wanted), poll=0.05)
 
 
 def _in_kafka(pipeline: Pipeline) -> int:
@@ -165,6 +165,6 @@ def _committed(pipeline: Pipeline, records: int) -> bool:
 
 
 def _landed(pipeline: Pipeline) -> int:
-    """The offset up to which the only topic's only partition has landed."""
+    """The offset up to which the topic's only partition has landed."""
     (topic,) = connectors.table_topics(pipeline.contracts, pipeline.settings)
     return landed_end(pipeline, f"{topic}/0")

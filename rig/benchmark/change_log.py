@@ -1,6 +1,7 @@
-"""A change log as it lands: a table of payments and its changes, in the form and the objects of the S3 sink.
+"""A table of payments and its changes, in the form and the objects of the S3 sink.
 
-A row's content follows from its key and its version, so that what a table must hold in the end is one number a key.
+A row's content follows from its key and its version. So one number per key describes the content that the table must
+have in the end.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _STATES = ("new", "held", "paid", "settled", "refunded")
 
 _CONTRACT = """
 table: {table}
-description: What the benchmark writes.
+description: The payments of the benchmark.
 source: {{database: postgresql, table: shop.{table}}}
 key: [id]
 partition_by: {partition_by}
@@ -51,26 +52,29 @@ columns:
 
 
 def contract(buckets: int, *, partitioned: bool = False, table: str = TABLE) -> Contract:
-    """The table's contract; ``partitioned`` by one of ``REGIONS`` regions."""
+    """The table's contract; if ``partitioned``, by one of ``REGIONS`` regions."""
     return parse_contract(contract_text(buckets, partitioned=partitioned, table=table), f"{table}.yaml")
 
 
 def contract_text(buckets: int, *, partitioned: bool = False, table: str = TABLE) -> str:
-    """As ``contract``, the YAML of its file."""
+    """The YAML of ``contract``."""
     return _CONTRACT.format(table=table, buckets=buckets, partition_by="[region]" if partitioned else "[]")
 
 
 @dataclass(frozen=True)
 class LandingBody:
-    """An object to land: the offset of its first record and of the one after its last, and its content."""
+    """A landing object of the change log."""
 
     first: int
+    """The offset of its first record."""
     next: int
+    """The offset after its last record."""
     body: bytes
+    """The object's content."""
 
     @property
     def key(self) -> str:
-        """Its key below the topic's prefix."""
+        """The object's key below the topic's prefix."""
         return f"0/{self.first:020d}.jsonl.gz"
 
 
@@ -82,22 +86,22 @@ class ChangeLog:
         self._rng = random.Random(seed)  # noqa: S311 - can be repeated, not secret
         self._notes = ["".join(self._rng.choices(string.ascii_lowercase + " ", k=180)) for _ in range(_NOTES)]
         self._rows = rows
-        # The version of each key's row; 0 where it was deleted.
+        # The version of each key's row; 0 for a deleted row.
         self._versions = array("q")
         self._changes = 0
 
     def snapshot(self, per_object: int = 50_000) -> Iterator[LandingBody]:
-        """All rows as they are first."""
+        """All rows in their first versions."""
         for start in range(0, self._rows, per_object):
             keys = range(start, min(start + per_object, self._rows))
             yield self._object(self._changed("c", key) for key in keys)
 
     def batch(self, changes: int) -> LandingBody:
-        """The next changes: updates, a tenth inserts, some deletes."""
+        """The next changes: updates, one tenth inserts, some deletes."""
         return self._object(self._drawn() for _ in range(changes))
 
     def expected(self) -> pa.Table:
-        """The table as it must be after all that was drawn: ``id`` and ``version``."""
+        """The rows that the table must have after all changes drawn so far: ``id`` and ``version``."""
         alive = [(key, version) for key, version in enumerate(self._versions) if version]
         ids, versions = zip(*alive, strict=True)
         return pa.table({"id": pa.array(ids, pa.int64()), "version": pa.array(versions, pa.int64())})
@@ -115,7 +119,7 @@ class ChangeLog:
         return LandingBody(first, self._changes, gzip.compress(text.encode(), compresslevel=1))
 
     def _changed(self, op: str, key: int) -> str:
-        """Change a key's row, and give the change's line."""
+        """Change a key's row, and return the change's line."""
         offset = self._changes
         self._changes += 1
         before = "null" if op == "c" else self._row(key, int(self._versions[key]))

@@ -52,7 +52,7 @@ _LANDING = "landing"
 _MEMORY = "3g"
 _SAMPLE_SECONDS = 1.0
 _COUNT_SECONDS = 0.1
-# Of the settings that Headwater's jobs share: what all systems get, and what Hudi's own writers need.
+# The subset of Headwater's Spark settings that all systems get, and the settings that Hudi's own writers need.
 _OF_ALL = ("spark.sql.session.timeZone", "spark.hadoop.fs.s3a.directory.marker.retention")
 _OF_HUDI = (
     "spark.serializer",
@@ -71,9 +71,9 @@ class Scale:
     buckets: int
     """The buckets of Headwater's table."""
     changes: int
-    """The changes of a commit."""
+    """The changes in each commit."""
     commits: int
-    """The measured commits; the ones that warm up come on top."""
+    """The measured commits; the warm-up commits are added to these."""
 
 
 QUICK = Scale(rows=20_000, buckets=4, changes=1_000, commits=20)
@@ -87,7 +87,7 @@ PACED = (
     Scale(rows=2_000_000, buckets=16, changes=5_000, commits=200),
 )
 PACE_SECONDS = 3.0
-# Replaced files pile up meanwhile, since an environment keeps them for hours.
+# Replaced files accumulate, since an environment keeps them for hours.
 MANY = Scale(rows=200_000, buckets=4, changes=500, commits=3_000)
 
 
@@ -96,11 +96,13 @@ class BacklogScale:
     """A table, and the changes that land for it while no writer runs."""
 
     rows: int
+    """The table's rows."""
     buckets: int
+    """The table's buckets."""
     objects: int
-    """The landing objects."""
+    """The number of landing objects."""
     changes: int
-    """The changes of an object."""
+    """The changes in each object."""
 
     @property
     def landed(self) -> int:
@@ -108,43 +110,44 @@ class BacklogScale:
         return self.objects * self.changes
 
 
-# So large that a compaction falls due.
+# Large enough for a compaction to fall due.
 BACKLOG = BacklogScale(rows=1_000_000, buckets=16, objects=300, changes=20_000)
 _COMPARED = 20
-# After so many a timeline is as long as it gets.
+# After this many commits a timeline has reached its largest length.
 FILLING = 100
-# The fastest writer makes some commits while nobody looks.
+# The fastest writer makes some commits between two polls.
 _AHEAD = 10
-# While replaced files stay, a look sees all log files that there have been since the one before.
+# While replaced files stay, a poll sees all log files that have existed since the poll before.
 _COMMITS_A_LOOK = 10
 _OBJECT_A_COMMIT = ("--batch-bytes", "1")
-# So that old files are deleted within the run, as Hudi's own writers do.
+# Old files are deleted within the run, as by Hudi's own writers.
 _KEPT_FOR_A_MINUTE = ("--file-version-hours", "0.02")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one system took at one scale."""
+    """The figures of one system at one scale."""
 
     system: str
+    """The system's name in the report."""
     scale: Scale
     load_seconds: float
-    """The seconds of the first rows."""
+    """The seconds for loading the first rows."""
     commit_seconds: tuple[float, ...]
     """The seconds of each commit."""
     settling_seconds: float
-    """The seconds of the work beside the commits that ends after the last one."""
+    """The seconds of maintenance after the last commit."""
     peak_memory_bytes: int
     reads: float
-    """The GET and HEAD requests to S3 a commit."""
+    """The GET and HEAD requests to S3 per commit."""
     writes: float
-    """The PUT and LIST requests to S3 a commit."""
+    """The PUT and LIST requests to S3 per commit."""
     differences: int | None
     """The rows that the table lacks, has twice or has in another version; None for a limit, which keeps no table."""
 
     @property
     def median(self) -> float:
-        """Half of the commits took no longer."""
+        """The median of the commits' seconds."""
         return statistics.median(self.commit_seconds)
 
     @property
@@ -154,12 +157,12 @@ class Measured:
 
     @property
     def changes_per_second(self) -> float:
-        """The rate of commits that follow each other without a pause, maintenance included."""
+        """The rate of back-to-back commits, maintenance included."""
         return self.scale.changes * len(self.commit_seconds) / (sum(self.commit_seconds) + self.settling_seconds)
 
     @property
     def requests_dollars(self) -> float:
-        """The cost of these requests a month, if commits come as often as ``headwater cost`` assumes."""
+        """The cost of these requests per month, if commits come as often as ``headwater cost`` assumes."""
         prices = read_prices().prices
         a_million = sum(
             number * prices[name].price
@@ -196,7 +199,7 @@ def p99(seconds: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Paced:
-    """The writer while a batch lands every ``PACE_SECONDS``."""
+    """The writer's figures while a batch lands every ``PACE_SECONDS``."""
 
     scale: Scale
     commit_seconds: tuple[float, ...]
@@ -204,7 +207,7 @@ class Paced:
     fresh_seconds: tuple[float, ...]
     """The seconds from the landing of each batch to the end of its commit."""
     depth: int
-    """The most log files that a file slice ever had."""
+    """The largest number of log files that a file slice ever had."""
     differences: int
     """Counted as in ``Measured``."""
 
@@ -223,10 +226,10 @@ class Paced:
 
 @dataclass(frozen=True)
 class Followed:
-    """A writer for which new changes land as fast as it commits."""
+    """The figures of a writer for which new changes land as fast as it commits."""
 
     commit_seconds: tuple[float, ...]
-    """The seconds from commit to commit."""
+    """The seconds between the ends of successive commits."""
     peak_memory_bytes: int
     differences: int
     """Counted as in ``Measured``."""
@@ -246,14 +249,18 @@ class Many:
 
     scale: Scale
     young: Followed
-    """A new process, before ``commits``."""
+    """The commits of a new process, before ``commits``."""
     commits: Followed
+    """The commits of one process."""
     old: Followed
-    """A new process, after ``commits``."""
+    """The commits of a new process, after ``commits``."""
 
     @property
     def growth(self) -> float:
-        """The median of the twenty commits around a process's twentieth, of the old one as a multiple of the young."""
+        """The old process's median commit, as a multiple of the young one's.
+
+        Both medians are over the twenty commits around the twentieth.
+        """
         young, old = (_around_twentieth(each.commit_seconds) for each in (self.young, self.old))
         return statistics.median(old) / statistics.median(young)
 
@@ -272,39 +279,39 @@ def _around_twentieth(seconds: Sequence[float]) -> Sequence[float]:
 
 @dataclass(frozen=True)
 class Backlog:
-    """How a new writer drains all that has landed. The start of Java and Spark does not count."""
+    """How a new writer drains all landed objects. The start of Java and Spark does not count."""
 
     scale: BacklogScale
     commits: tuple[tuple[int, float], ...]
     """The changes and the seconds of each commit."""
     seconds: float
-    """From the start of the first commit until the writer is done."""
+    """The seconds from the start of the first commit to the writer's end."""
     peak_memory_bytes: int
     differences: int
     """Counted as in ``Measured``."""
 
     @property
     def changes_per_second(self) -> float:
-        """With what Java compiles, and all maintenance."""
+        """The mean rate, with Java's compilation and all maintenance."""
         return self.scale.landed / self.seconds
 
     @property
     def median_changes_per_second(self) -> float:
-        """Half of the commits were slower."""
+        """The median of the commits' rates."""
         return statistics.median(changes / seconds for changes, seconds in self.commits)
 
 
 def commits_a_month() -> float:
-    """How often ``headwater cost`` assumes that a table changes."""
+    """The commits per month of a table, by the assumptions of ``headwater cost``."""
     return cost.assumed("change_hours") * 3600 / cost.assumed("commit_seconds")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A table of Headwater's."""
+    """One of Headwater's tables."""
 
     system: str
-    """Its name in the report."""
+    """The table's name in the report."""
     partitioned: bool
 
 
@@ -321,7 +328,7 @@ PEERS: Mapping[str, str] = {
     "parquet": "limit: bare Parquet files",
     "read": "limit: reading the log",
 }
-"""The other systems by their name in ``peers``."""
+"""The names of the other systems' classes in ``peers``, and their names in the report."""
 
 
 def run(
@@ -331,7 +338,7 @@ def run(
     names: Sequence[str] = tuple(PEERS),
     folder: Path = EXAMPLE.run / "bench-commits",
 ) -> Iterator[Measured]:
-    """Measure tables of Headwater's and those others at one scale, one after the other."""
+    """Measure Headwater's tables and the named other systems at one scale, one after the other."""
     jars.fetch(announce, sets=jars.PEERS)
     with claimed_empty(folder, "the benchmark of commits"), AwsApi(folder / "aws") as api:
         bench = _Bench(scale, folder, api)
@@ -341,7 +348,7 @@ def run(
         for variant in variants:
             with announce(f"{variant.system}: taking {scale.rows:,} rows"):
                 loads[variant] = bench.load(variant)
-        with announce(f"Landing {bench.commits} times {scale.changes:,} changes"):
+        with announce(f"Landing {bench.commits} batches of {scale.changes:,} changes"):
             bench.land_changes()
         for variant in variants:
             with announce(f"{variant.system}: {bench.commits} commits"):
@@ -361,11 +368,11 @@ def paced(scale: Scale, announce: Announce, folder: Path = EXAMPLE.run / "bench-
 
 
 def many(scale: Scale, announce: Announce, folder: Path = EXAMPLE.run / "bench-commits") -> Many:
-    """Measure Headwater's commits back to back, with replaced files kept as long as an environment keeps them."""
+    """Measure Headwater's back-to-back commits, with replaced files kept as long as in an environment."""
     some = WARMING + 2 * _COMPARED
     with _loaded(scale, announce, folder) as (bench, _):
         done = []
-        # The first ones fill the timeline.
+        # The first commits fill the timeline.
         for commits in (FILLING, some, bench.commits, some):
             with announce(f"Headwater: {commits:,} commits by a new process"):
                 done.append(bench.follow(OURS[0], commits))
@@ -373,7 +380,7 @@ def many(scale: Scale, announce: Announce, folder: Path = EXAMPLE.run / "bench-c
 
 
 def backlog(scale: BacklogScale, announce: Announce, folder: Path = EXAMPLE.run / "bench-commits") -> Backlog:
-    """Measure how fast Headwater takes objects that have landed while no writer ran."""
+    """Measure how fast Headwater drains objects that have landed while no writer ran."""
     with _loaded(Scale(scale.rows, scale.buckets, scale.changes, scale.objects), announce, folder) as (bench, _):
         with announce(f"Landing {scale.landed:,} changes"):
             bench.land_backlog(scale.objects)
@@ -406,21 +413,21 @@ class _Done:
     """A job that has ended."""
 
     log: EventLog
-    """The events that it reported."""
+    """The events that the job reported."""
     peak_memory_bytes: int
     a_commit: Mapping[str, float]
-    """Its requests to S3 per commit, by kind."""
+    """The job's requests to S3 per commit, by kind."""
 
     @property
     def committing_seconds(self) -> float:
-        """From the start of the first commit to the end of the last one."""
+        """The seconds from the start of the first commit to the end of the last one."""
         commits = self.log.commits()
         first, last = commits[0], commits[-1]
         return float(last["completed_at"] - first["completed_at"] + first["seconds"])
 
     @property
     def settling_seconds(self) -> float:
-        """From the last commit to the end of a job that says when it stops."""
+        """The seconds from the last commit to the job's end, if the job reports its end."""
         stopped = [float(event["at"]) for event in self.log.events if event["event"] == "stopped"]
         return stopped[-1] - float(self.log.commits()[-1]["completed_at"]) if stopped else 0.0
 
@@ -445,11 +452,11 @@ class _Bench:
         self._snapshot = [self._land(body) for body in self._log.snapshot()]
 
     def land_changes(self) -> None:
-        """Land one object a commit."""
+        """Land one object per commit."""
         self._batches = [self._land(self._log.batch(self._scale.changes)) for _ in range(self.commits)]
 
     def land_backlog(self, objects: int) -> None:
-        """Land what one writer takes at once."""
+        """Land all objects of a backlog at once."""
         for _ in range(objects):
             self._land(self._log.batch(self._scale.changes))
 
@@ -459,7 +466,7 @@ class _Bench:
         return f"s3a://{_BUCKET}/{key}"
 
     def load(self, variant: Variant) -> _Load:
-        """Let the writer take the table's rows."""
+        """Let the writer load the table's rows."""
         # A partition of some thousand rows needs one bucket.
         buckets = 1 if variant.partitioned else self._scale.buckets
         contract = change_log.contract(buckets, partitioned=variant.partitioned)
@@ -468,12 +475,12 @@ class _Bench:
         return _Load(done.committing_seconds, done.peak_memory_bytes)
 
     def write(self, variant: Variant, load: _Load, *more: str) -> Measured:
-        """Let the writer commit an object at a time; ``more`` are options of its."""
+        """Let the writer commit one object at a time; ``more`` are further options."""
         done = self._submit_writer(variant, *_OBJECT_A_COMMIT, *more)
         return self._measured(variant.system, load, done, self._alive(variant))
 
     def drain(self, variant: Variant, scale: BacklogScale) -> Backlog:
-        """Let a new writer commit all that has landed, as it sees fit."""
+        """Let a new writer commit all landed objects in batches of its choice."""
         done = self._submit(self._writer_job(variant, "--once"), self._folder / "backlog")
         commits = [(int(commit["changes"]), float(commit["seconds"])) for commit in done.log.commits()]
         found = sum(changes for changes, _ in commits)
@@ -488,7 +495,10 @@ class _Bench:
         )
 
     def follow(self, variant: Variant, commits: int) -> Followed:
-        """Run a writer with a short backlog: it lists the waiting objects before each commit, so they are kept few."""
+        """Run a writer with a short backlog.
+
+        The writer lists the waiting objects before each commit, so their number is kept small.
+        """
         folder = self._folder / f"follow-{next(self._jobs)}"
         log = EventLog(folder / "events.jsonl")
         with spark.submit(self._writer_job(variant, *_OBJECT_A_COMMIT), folder, self._api) as writer:
@@ -497,7 +507,7 @@ class _Bench:
                 while done < commits:
                     if not writer.running:
                         writer.check()
-                    # Land only so many objects more than the writer has committed.
+                    # Land only this many objects more than the writer has committed.
                     done = len(log.commits())
                     for _ in range(min(commits, done + _AHEAD) - landed):
                         self._land(self._log.batch(self._scale.changes))
@@ -526,8 +536,8 @@ class _Bench:
                     writer.check()
                 return max(log.cursor().values(), default=0) >= offset
 
-            # It has resumed from the table's rows.
-            wait_until("the writer to look for changes", lambda: reached(bodies[0].first))
+            # The writer resumes after the table's first rows.
+            wait_until("the writer to poll for changes", lambda: reached(bodies[0].first))
             began = time.monotonic()
             depth = 0
             for number, body in enumerate(bodies):
@@ -541,7 +551,7 @@ class _Bench:
         commits = log.commits()
         if len(commits) != self.commits:
             raise AssertionError(f"{len(commits)} commits, expected {self.commits}")
-        # To some readers, a compaction that is under way when the writer ends closes the table.
+        # For some readers, a compaction that is unfinished when the writer ends makes the table unreadable.
         self._submit_writer(variant)
         counted = list(zip(commits, landed, strict=True))[WARMING:]
         return Paced(
@@ -553,7 +563,10 @@ class _Bench:
         )
 
     def _depth(self, variant: Variant) -> int:
-        """The most log files of one file slice, of those too that compaction has replaced and that are still there."""
+        """The largest number of log files of one file slice.
+
+        Files that compaction has replaced count too, as long as they exist.
+        """
         prefix = f"{_database(variant)}/{TABLE}/"
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=_BUCKET, Prefix=prefix)
         names = (entry["Key"].rpartition("/")[2] for page in pages for entry in page.get("Contents", ()))
@@ -561,7 +574,7 @@ class _Bench:
         return max(slices.values(), default=0)
 
     def _alive(self, variant: Variant) -> pa.Table:
-        """``id`` and ``version`` of the rows that live."""
+        """``id`` and ``version`` of the existing rows."""
         storage = local_lake(self._api).storage
         stored = pa.Table.from_batches(
             batch.select(["id", "version", "_deleted"]) for batch in read_lake(f"{_lake(variant)}/{TABLE}", storage)
@@ -569,7 +582,7 @@ class _Bench:
         return stored.filter(pc.invert(stored["_deleted"])).select(["id", "version"])
 
     def peer(self, name: str) -> Measured:
-        """Let another system do all of it."""
+        """Let another system load the rows and commit the changes."""
         folder = self._folder / name
         folder.mkdir()
         log, result = folder / "log.json", folder / "result"
@@ -641,7 +654,7 @@ class _Bench:
             with MemoryWatch(lambda: {"all": bytes_of_part(process.pid)}, _SAMPLE_SECONDS) as memory:
                 while process.running:
                     commits = len(log.commits())
-                    # From the first commit that counts to the last one, without what comes before and after.
+                    # From the first measured commit to the last one, without the work before and after.
                     if commits >= WARMING and (not counted or commits > counted[-1][0]):
                         counted = [*counted[:1], (commits, self._api.store.requests())]
                     time.sleep(_COUNT_SECONDS)
@@ -651,7 +664,10 @@ class _Bench:
 
 
 def _a_commit(counted: Sequence[tuple[int, Counter[str]]]) -> Mapping[str, float]:
-    """The mean number of requests per commit, by kind; ``counted`` holds commits so far and requests so far."""
+    """The mean number of requests per commit, by kind.
+
+    ``counted`` holds the numbers of commits and requests so far.
+    """
     if len(counted) < 2:
         return defaultdict(float)
     (before, few), (after, more) = counted

@@ -1,5 +1,8 @@
-"""How many of DynamoDB's changes per second become rows, beside what most jobs use: ``json.loads`` and boto3's
-``TypeDeserializer``. Both end in the same rows; the contract names every attribute."""
+"""How many DynamoDB changes per second become rows, in the writer and by the usual means of other jobs.
+
+Other jobs use ``json.loads`` and boto3's ``TypeDeserializer``. Both ways end in the same rows; the contract names every
+attribute.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +36,18 @@ from rig.local import spark as local_spark
 from rig.local.relay import kinesis_data
 from rig.samples.items import ItemMaker
 
-# How many orders an account holds beside its other attributes: items of about 1, 5 and 11 KB. A record of a change
-# holds two.
+# How many orders an account holds besides its other attributes, for items of about 1, 5 and 11 KB. A change's record
+# holds two items.
 ORDERS = (0, 30, 80)
 _RECORDS = 1_500
 _ROUNDS = 8
-# Until the JVM has compiled what it runs, some 90,000 records.
+# The JVM needs some 90,000 records until it has compiled the decoder.
 _WARMING = 60
 _SEED = 1996
 _MICROS = 1_700_000_000_000_000
 _MODIFIES, _INSERTS = 0.85, 0.1  # shares of the records; the rest are deletes
 _ORDERS_TYPE = "array<struct<number:string,at:string,quantity:int,price:decimal(10,2),gift:boolean>>"
-# It would be DynamoDB's JSON, which the deserializer has taken apart.
+# The deserializer has already decoded such a value, which the writer would keep as DynamoDB's JSON.
 _LEFT_OUT = "preferences"
 _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
 _MEMORY = "3g"
@@ -59,11 +62,11 @@ class DecoderFigures:
     record_bytes: int
     """The mean size of a record."""
     decoder_per_second: int
-    """The writer's decoder, in the driver's JVM."""
+    """The records per second of the writer's decoder, in the driver's JVM."""
     deserializer_per_second: int
-    """boto3's deserializer, which makes Python's rows of the keys and both images."""
+    """The records per second of boto3's deserializer, which decodes the keys and both images."""
     one_image_per_second: int
-    """boto3's deserializer, which reads only the image that the row is made of."""
+    """The records per second of boto3's deserializer if it decodes only the image that the row needs."""
 
     @property
     def times_as_fast(self) -> float:
@@ -77,14 +80,16 @@ class DecoderFigures:
 
 
 def run(count: int = _RECORDS, rounds: int = _ROUNDS) -> list[DecoderFigures]:
-    """Let both read the same ``count`` records of each size, by turns, in a process on one core. Raises AssertionError
-    if they end in different rows."""
+    """Let both ways read the same ``count`` records of each size, by turns, in a process on one core.
+
+    Raises AssertionError if they end in different rows.
+    """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measure_all, count, rounds).result()
 
 
 def _measure_all(count: int, rounds: int) -> list[DecoderFigures]:
-    # The JVM that is started from here stays on it, too.
+    # The JVM that starts from here stays on this core, too.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with tempfile.TemporaryDirectory() as folder:
         builder = SparkSession.builder.master("local[1]")
@@ -117,7 +122,7 @@ def _measure(spark: SparkSession, orders: int, count: int, rounds: int, warming:
         others = HeldBatch(spark, contract)
         others.add(deserialize(every=every))
         if ours != _comparable(contract, others):
-            raise AssertionError("the decoder and the deserializer end in different rows")
+            raise AssertionError("the decoder and the deserializer made different rows")
     for _ in range(warming):
         decode()
     # The ways take turns, and the best round of each counts.
@@ -140,7 +145,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _contract() -> Contract:
-    """The accounts', which names the orders and the version, too."""
+    """The contract of the accounts, which also names the orders and the version."""
     contract = read_contract(EXAMPLE.contracts / "accounts.yaml")
     named = [column for column in contract.columns if column.path != (_LEFT_OUT,)]
     more = [
@@ -151,8 +156,10 @@ def _contract() -> Contract:
 
 
 def changes(contract: Contract, orders: int, count: int, seed: int) -> list[bytes]:
-    """The data of Kinesis records: mostly MODIFY with both images, some INSERT and REMOVE. Items have nothing that the
-    contract does not name."""
+    """The data of Kinesis records: mostly MODIFY with both images, some INSERT and REMOVE.
+
+    The contract names all attributes of the items.
+    """
     rng = random.Random(seed)  # noqa: S311 - can be repeated, not secret
     return [_change(contract, number, orders, rng).encode() for number in range(count)]
 
@@ -175,8 +182,10 @@ def _change(contract: Contract, number: int, orders: int, rng: random.Random) ->
 
 
 def _named(contract: Contract, item: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of an item that the contract names, without nulls. The writer would keep other attributes as
-    DynamoDB's JSON."""
+    """The attributes of an item that the contract names, without nulls.
+
+    The writer would keep other attributes as DynamoDB's JSON.
+    """
     named: dict[str, Any] = {}
     for column in contract.columns:
         name, *inside = column.path
@@ -190,7 +199,7 @@ def _named(contract: Contract, item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fitting(type_: Type, value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the value without the members that the lake's type lacks."""
+    """Return the value without the map members that the lake's type lacks."""
     if type_.kind == "struct":
         return {"M": {name: _fitting(field, value["M"][name]) for name, field in type_.fields if name in value["M"]}}
     if type_.element is not None and "L" in value:
@@ -216,13 +225,16 @@ class _Deserializer(TypeDeserializer):
 def _deserialized(
     deserializer: TypeDeserializer, contract: Contract, identity: Identity, record: StreamedRecord, *, every: bool
 ) -> tuple[Any, ...]:
-    """The row of a record, as a job makes it of boto3's values: of ``every`` image, or of the one that it needs."""
+    """A record's row, as a job makes it from boto3's values.
+
+    The job decodes ``every`` image, or only the image that the row needs.
+    """
     data, sequence, position = record
     document = json.loads(data or b"")
     change = document["dynamodb"]
     op = _OPS[document["eventName"]]
     is_delete = op == "d"
-    # A delete has its values in the image before it, all other changes in the image after it.
+    # A delete has its values in the old image, all other changes in the new image.
     needed = "OldImage" if is_delete else "NewImage"
     images = {
         name: {attribute: deserializer.deserialize(value) for attribute, value in change[name].items()}
@@ -230,7 +242,7 @@ def _deserialized(
         if name in change and (every or name == needed)
     }
     item = images[needed]
-    # Of a deleted item only key and partition are kept.
+    # A deleted item keeps only key and partition.
     at = set(identity.kept_at) if is_delete else range(len(contract.columns))
     values = [_converted(column, item) if number in at else None for number, column in enumerate(contract.columns)]
     micros = change["ApproximateCreationDateTime"]
@@ -268,7 +280,7 @@ def _of_type(type_: Type, value: Any) -> Any:
 
 
 def _comparable(contract: Contract, held: HeldBatch) -> list[str]:
-    """Rows as texts; what boto3 has as a set has no order."""
+    """Rows as texts. boto3's sets are sorted, because they have no order."""
     sets = [column.name for column in contract.columns if column.source_type in ("SS", "NS", "BS")]
     rows = [row.asDict(recursive=True) for row in held.frame().collect()]
     for row in rows:

@@ -1,4 +1,4 @@
-"""How fast a PostgreSQL table's existing rows come into the lake, while others write to the table.
+"""How fast the existing rows of a PostgreSQL table reach the lake, while others write to the table.
 
 Two ways are measured: the shipped ``headwater backfill``, and Debezium's snapshot through Kafka, the sink and the
 writer.
@@ -30,7 +30,7 @@ from rig.local.pipeline import DATABASE, LAKE, Pipeline
 
 ROWS = 5_000_000
 PEERS_ROWS = 500_000
-"""Debezium's rate does not change with the table."""
+"""The rows of the table for Debezium, whose rate does not depend on the table's size."""
 _TABLE = "shop.payments"
 _BUCKETS = 8
 _MEMORY = "3g"
@@ -41,7 +41,7 @@ CREATE SCHEMA shop;
 CREATE TABLE {_TABLE} (id bigint PRIMARY KEY, account_id bigint, region text, status text, amount numeric(12, 2),
     placed_at timestamptz, updated_at timestamptz, version bigint, note text);
 """
-# Rows of some 300 bytes; the notes are as hard to compress as words are.
+# Rows of some 300 bytes; the notes are as hard to compress as natural language.
 _FILL = f"""
 INSERT INTO {_TABLE} SELECT number, number * 31 % 100003, 'region-' || lpad((number % 32)::text, 2, '0'), 'new',
     (number::bigint * 7919 % 100000000) / 100.0, now() - number * interval '1 second', now(), 0,
@@ -54,13 +54,14 @@ FROM generate_series(1::bigint, {{rows}}) AS number
 
 @dataclass(frozen=True)
 class FirstLoad:
-    """What the first load of one table took."""
+    """The figures of one table's first load."""
 
     rows: int
+    """The table's rows."""
     seconds: float
-    """Until all rows were in the lake."""
+    """The seconds until all rows were in the lake."""
     reading_seconds: float
-    """The part of ``seconds`` that reads the source."""
+    """The part of ``seconds`` for reading the source."""
     peak_memory_bytes: int
     """The sum of the parts' peaks."""
     differences: int
@@ -68,14 +69,14 @@ class FirstLoad:
 
     @property
     def rows_a_second(self) -> float:
-        """The rate."""
+        """The mean rate."""
         return self.rows / self.seconds
 
 
 def run(announce: Announce, rows: int = ROWS, folder: Path = EXAMPLE.run / "bench-first-load") -> FirstLoad:
-    """Measure ``headwater backfill``. The time runs from the command's start, with a writer that has just started."""
+    """Measure ``headwater backfill``, from the start of the command, with a writer that has just started."""
     with _started(announce, folder, rows, connectors.NO_DATA) as pipeline:
-        # The connector reads nothing; it is ready once its slot is there.
+        # The connector reads nothing. It is ready once its slot exists.
         wait_until("the source connector's slot", lambda: _has_slot(pipeline))
         with (
             announce(f"Loading {rows:,} rows by headwater backfill, with {_CHANGES_A_SECOND} changes a second"),
@@ -104,7 +105,7 @@ def run_peer(announce: Announce, rows: int = PEERS_ROWS, folder: Path = EXAMPLE.
 
 @contextmanager
 def _started(announce: Announce, folder: Path, rows: int, snapshot_mode: str) -> Iterator[Pipeline]:
-    """A pipeline over a table of so many rows, whose connectors have just been started."""
+    """A pipeline over a table with this many rows, whose connectors have just started."""
     with claimed_empty(folder, "the benchmark of the first load"):
         described = LakeFolder.make(folder / "lake", "first-load").contracts
         (described / f"{change_log.TABLE}.yaml").write_text(change_log.contract_text(_BUCKETS))
@@ -118,7 +119,7 @@ def _started(announce: Announce, folder: Path, rows: int, snapshot_mode: str) ->
             with announce("Starting Kafka, the writer and the connectors"):
                 pipeline.start_stream()
                 pipeline.start_writer(memory=_MEMORY, optimized=True)
-                wait_until("the writer to look", lambda: bool(pipeline.events.update()))
+                wait_until("the writer to poll", lambda: bool(pipeline.events.update()))
                 pipeline.start_connect()
             yield pipeline
 
@@ -146,7 +147,7 @@ def _committed(pipeline: Pipeline) -> int:
 
 
 def _backfill(pipeline: Pipeline, folder: Path) -> float:
-    """Run the shipped command, and return when it had read the table."""
+    """Run the shipped command, and return when it has read the table."""
     server = pipeline.postgres
     options = {
         "--table": change_log.TABLE,
@@ -159,7 +160,7 @@ def _backfill(pipeline: Pipeline, folder: Path) -> float:
         "--database": DATABASE,
     }
     command = [sys.executable, "-m", "headwater.cli", "backfill", *(part for pair in options.items() for part in pair)]
-    # libpq's variables are meant for another server.
+    # The user's libpq variables are meant for another server.
     others = {name: value for name, value in pipeline.aws.environment().items() if not name.startswith("PG")}
     environment = {**others, "HEADWATER_DB_PASSWORD": server.password}
     read_at = 0.0
@@ -174,7 +175,7 @@ def _backfill(pipeline: Pipeline, folder: Path) -> float:
 
 @contextmanager
 def _changing(pipeline: Pipeline, rows: int) -> Iterator[None]:
-    """Change rows meanwhile: updates, inserts and deletes."""
+    """Change rows during the measurement: updates, inserts and deletes."""
     ends = threading.Event()
     drawn = random.Random(7)  # noqa: S311 - can be repeated, not secret
 

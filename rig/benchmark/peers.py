@@ -26,7 +26,7 @@ _ROW = (
     "version BIGINT, note STRING"
 )
 _EVENT = f"before STRUCT<{_ROW}>, after STRUCT<{_ROW}>, op STRING, source STRUCT<lsn: BIGINT>"
-# Commits from one maintenance to the next: as many as the shipped writer makes before it looks what to compact.
+# The number of commits between two maintenance runs: as many as the shipped writer makes between plans of compaction.
 _MAINTAINED = 20
 _UNPARTITIONED = {
     "hoodie.datasource.write.partitionpath.field": "",
@@ -35,7 +35,7 @@ _UNPARTITIONED = {
 
 
 class _System(ABC):
-    """A table that takes changes. A frame of changes has each key's last one, with its LSN and ``deleted``."""
+    """A table that takes changes. A frame of changes has the last change of each key, with its LSN and ``deleted``."""
 
     def __init__(self, spark: SparkSession, table: str, buckets: int) -> None:
         self.spark = spark
@@ -48,17 +48,17 @@ class _System(ABC):
 
     @abstractmethod
     def create(self, rows: DataFrame) -> None:
-        """Make the table of its first rows."""
+        """Create the table with its first rows."""
 
     @abstractmethod
     def apply(self, changes: DataFrame) -> None:
         """Commit changes."""
 
     def maintain(self) -> None:  # noqa: B027 - some need none
-        """Do the regular maintenance that the documentation advises. It counts in a commit's time."""
+        """Run the regular maintenance that the documentation advises. It counts in a commit's time."""
 
     def rows(self) -> DataFrame:
-        """The table."""
+        """All rows of the table."""
         return self.spark.table(self.table)
 
 
@@ -67,7 +67,7 @@ class _Hudi(_System):
 
     options: ClassVar[dict[str, str]] = {
         "hoodie.datasource.write.table.type": "MERGE_ON_READ",
-        # Its writers by Spark's data source do not compact unless they are told to.
+        # Its writers by Spark's data source compact only if configured so.
         "hoodie.compact.inline": "true",
     }
 
@@ -86,7 +86,7 @@ class _Hudi(_System):
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.datasource.write.precombine.field": "lsn",
             "hoodie.datasource.write.operation": operation,
-            # A bucket index alone looks at it.
+            # Only a bucket index reads this setting.
             "hoodie.bucket.index.num.buckets": str(self.buckets),
             **self.options,
         }
@@ -95,7 +95,7 @@ class _Hudi(_System):
 
 
 class _Posts(_Hudi):
-    """Hudi as posts of 2021 configure it: copy on write, bloom filters, and no feature that came later."""
+    """Hudi as blog posts of 2021 configure it: copy on write, bloom filters, and no later feature."""
 
     options: ClassVar[dict[str, str]] = {
         "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
@@ -106,7 +106,7 @@ class _Posts(_Hudi):
 
 
 class _Bucket(_Hudi):
-    """With the settings that make most of Headwater's difference, by Hudi's own writer."""
+    """Hudi's own writer, with the settings that make most of Headwater's difference."""
 
     options: ClassVar[dict[str, str]] = {
         "hoodie.datasource.write.table.type": "MERGE_ON_READ",
@@ -126,7 +126,7 @@ class _Merged(_System):
     @property
     @abstractmethod
     def definition(self) -> str:
-        """The SQL that follows the columns in CREATE TABLE."""
+        """The SQL after the columns in CREATE TABLE."""
 
     def create(self, rows: DataFrame) -> None:
         columns = ", ".join(f"{name} {type_}" for name, type_ in rows.drop("deleted").dtypes)
@@ -171,7 +171,7 @@ class _Delta(_Merged):
 
 
 class _Parquet(_System):
-    """A limit, no peer: the same changes as Parquet files, which nobody merges."""
+    """A lower limit, no peer: the same changes as Parquet files, which nobody merges."""
 
     def create(self, rows: DataFrame) -> None:
         rows.write.mode("append").parquet(self.table)
@@ -185,7 +185,7 @@ class _Parquet(_System):
 
 
 class _Read(_System):
-    """A limit, no peer: the objects' lines are read, and nothing more."""
+    """A lower limit, no peer: the job only reads the objects' lines."""
 
     def changes(self, objects: list[str]) -> DataFrame:
         return self.spark.read.text(objects)
@@ -241,8 +241,8 @@ def _report(event: dict[str, Any]) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Apply the log."""
-    parser = argparse.ArgumentParser(description="Apply a change log as others do.", allow_abbrev=False)
+    """Apply the change log."""
+    parser = argparse.ArgumentParser(description="Apply a change log by another system's writer.", allow_abbrev=False)
     parser.add_argument("--system", choices=sorted(_SYSTEMS), required=True)
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--table", required=True)

@@ -1,4 +1,4 @@
-"""Measurements: how many landed changes per second the writer drains, and how fresh the lake is when little happens."""
+"""Measurements: how many landed changes per second the writer drains, and how fresh an almost idle lake is."""
 
 from __future__ import annotations
 
@@ -27,20 +27,28 @@ _SAMPLE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Figures:
-    """How fast the pipeline drains, how fresh the lake is, and how much memory the parts take."""
+    """The pipeline's rate, freshness and memory."""
 
     changes: int
+    """The changes of the first drain."""
     drain_seconds: float
+    """The seconds of the first drain."""
     changes_per_second: float
+    """The rate of the first drain."""
     backlog_changes: int
-    """The changes of the backlog, which is drained into tables that exist."""
+    """The changes of the backlog, which is drained into existing tables."""
     backlog_seconds: float
+    """The seconds of the backlog's drain."""
     backlog_per_second: float
+    """The rate of the backlog's drain."""
     idle_transactions: int
+    """The number of single changes for the freshness."""
     idle_freshness_p50: float
     """Seconds from a change's commit in the source until a reader saw it in the lake: the median of all changes."""
     idle_freshness_p95: float
+    """The 95th percentile of the same seconds."""
     idle_freshness_max: float
+    """The largest of the same seconds."""
     peak_memory_bytes: Mapping[str, int]
     """The peak of each part over the drains and the idle time."""
 
@@ -48,12 +56,15 @@ class Figures:
 def run(scale: float, idle_transactions: int, announce: Announce, folder: Path = EXAMPLE.run / "bench") -> Figures:
     """Measure on this machine.
 
-    The changes are real: Debezium takes a snapshot of a database of ``scale`` times Northwind's size, then every order
-    is updated once. When all of it has landed, Kafka and Connect stop, and only then the writer starts. The clock runs
-    from the start of the writer's first commit to the end of its last one, so the time to warm up counts. Without a
-    writer every order is then updated ten times more: a new writer drains this backlog, likewise. Then all parts run
-    again, the writer with the compiler of a cluster. From its first commit on, ``idle_transactions`` of one change each
-    are made, one per second.
+    The changes are real. Debezium takes a snapshot of a database of ``scale`` times Northwind's size, then every order
+    is updated once. When all changes have landed, Kafka and Connect stop, and only then the writer starts. The clock
+    runs from the start of the writer's first commit to the end of its last one, so the time to warm up counts.
+
+    Next, every order is updated ten more times without a writer. A new writer drains this backlog, measured in the same
+    way.
+
+    Then all parts run again, the writer with the same Java compiler as on a cluster. After its first commit,
+    ``idle_transactions`` follow, one per second, with one change each.
     """
     with claimed_empty(folder, "the benchmark"), Pipeline(folder, read_contracts(EXAMPLE.contracts)) as pipeline:
         with announce(f"Creating and loading a database of {scale:g} times Northwind's size"):
@@ -65,7 +76,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
             pipeline.start_connect()
             _await_landed(pipeline)
             _update_all(pipeline)
-        # Kafka and Connect stop, so that the writer alone has the machine.
+        # Kafka and Connect stop, so that the writer has the machine for itself.
         pipeline.connect.stop()
         pipeline.broker.stop()
         with announce("Draining with the writer"):
@@ -125,7 +136,7 @@ class _Drained:
 
 
 def _drain(pipeline: Pipeline) -> _Drained:
-    """Let a new writer commit all that has landed."""
+    """Let a new writer commit all landed changes."""
     before = len(pipeline.events.commits())
     writer = pipeline.start_writer("--once", memory=_DRAIN_MEMORY, optimized=True)
     with MemoryWatch(pipeline.memory_bytes, _SAMPLE_SECONDS) as watch:
@@ -138,7 +149,7 @@ def _drain(pipeline: Pipeline) -> _Drained:
 
 
 def _update_all(pipeline: Pipeline) -> None:
-    """Update every order, and wait until that has landed."""
+    """Update every order, and wait until the updates have landed."""
     with pipeline.application() as application:
         application.execute("UPDATE northwind.orders SET freight = freight + 1")
     _await_landed(pipeline)
@@ -157,7 +168,7 @@ def landed_end(pipeline: Pipeline, source: str) -> int:
 
 
 def _change_one_by_one(pipeline: Pipeline, transactions: int) -> None:
-    """Change one order per transaction, and make one transaction per second."""
+    """Make one transaction per second, each with a change of one order."""
     with pipeline.application() as application:
         for _ in range(transactions):
             application.execute(

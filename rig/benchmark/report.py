@@ -1,4 +1,4 @@
-"""The page and the figures of a run of the benchmark."""
+"""The page and the figures of a benchmark run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Run:
     commits: Sequence[Measured]
     decoding: Sequence[DecoderFigures]
     pipeline: Figures | None
-    """None if the run left the pipeline out."""
+    """The pipeline's figures; None if the run left the pipeline out."""
     loop_seconds: float
-    """How long this machine takes for the fixed loop."""
+    """The seconds of the fixed loop on this machine."""
 
     @property
     def scales(self) -> list[Scale]:
@@ -43,7 +43,7 @@ class Run:
 
 
 def build(folder: Path, run: Run) -> None:
-    """Write ``report.html`` and ``report.json`` into a folder, which is made if need be."""
+    """Write ``report.html`` and ``report.json`` into a folder, which is created if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     page = pages.render(
         _TEMPLATE,

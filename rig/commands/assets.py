@@ -8,15 +8,18 @@ from rig.local_aws import authority, daemon, emulator_packages
 
 
 def assets() -> None:
-    """Build what goes to S3, under build/: jars, plugins, Python packages; and the programs of the local AWS.
-    Fetch the servers of other versions that the tests run. Files that are up to date stay."""
+    """Build the files that a deployment uploads, and the programs that the tests and the local AWS run.
+
+    The files under build/ are jars, plugins and Python packages. The programs are the emulator of the local AWS, and
+    other versions of servers. Files that are up to date stay.
+    """
     with_local_aws(EXAMPLE, announce)
     jars.fetch(announce, sets=[*jars.SERVERS, *jars.FORMER])
     say("The assets under build/ are up to date")
 
 
 def with_local_aws(folder: LakeFolder, announce: Announce) -> None:
-    """Make what goes to S3, and beside that what the local AWS of a lake folder runs in."""
+    """Build the files that a deployment uploads, and the environment of a lake folder's local AWS."""
     with one_by_one() as beside:
         emulator = beside.add(emulator_packages.build, announce)
         authority.of(daemon.account_of(folder))

@@ -1,4 +1,4 @@
-"""``headwater dev bench``: measure commits, drain, decoding and freshness here."""
+"""``headwater dev bench``: measure commits, drain, decoding and freshness on this machine."""
 
 import json
 import statistics
@@ -19,7 +19,7 @@ from rig.benchmark import bursts, commits, decoding, first_load, pipeline, repor
 from rig.benchmark.commits import OURS, PEERS, Measured, Scale, Variant
 
 _Runs = tuple[tuple[Scale, Sequence[Variant], Sequence[str]], ...]
-# The scales, with Headwater's tables and the others that are measured at each.
+# The scales, with Headwater's tables and the other systems measured at each.
 QUICK_RUNS: _Runs = ((commits.QUICK, OURS, ("iceberg", "read")),)
 FULL_RUNS: _Runs = (*((scale, OURS, tuple(PEERS)) for scale in commits.FULL), (commits.LARGEST, OURS[:1], ("iceberg",)))
 
@@ -36,21 +36,27 @@ class Only(StrEnum):
 
 
 def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="Minutes in place of hours: a small table, one peer.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take minutes instead of hours: a small table, one other system.")
+    ] = False,
     scale: Annotated[float, typer.Option(min=0.1, help="Size of the drained data; 1 is Northwind's.")] = 60,
-    idle: Annotated[int, typer.Option(min=5, help="How many transactions, one per second, measure freshness.")] = 120,
+    idle: Annotated[
+        int, typer.Option(min=5, help="The number of transactions, one per second, that measure freshness.")
+    ] = 120,
     only: Annotated[
         Only | None,
         typer.Option(
-            help="Measure one thing alone. pipeline: drain and freshness. paced: 200 commits, one every three seconds."
+            help="Measure only one thing. pipeline: drain and freshness. paced: 200 commits, one every three seconds."
             " many-commits: 3,000 commits, back to back. backlog: millions of changes of flat rows. units: the costs"
-            " of one change and of one commit. first-load: a table of 5,000,000 rows. All but pipeline run only by this"
-            " option."
+            " of one change and of one commit. first-load: a table of 5,000,000 rows. Without this option, the"
+            " benchmark measures pipeline, commits and decoding."
         ),
     ] = None,
 ) -> None:
-    """Measure how long the writer's commits take, beside the commits of Iceberg, Delta and Hudi. Also measure how fast
-    it drains and decodes, and how fresh the lake is when little happens."""
+    """Measure how long the writer's commits take, beside the commits of Iceberg, Delta and Hudi.
+
+    Also measure how fast the writer drains and decodes, and how fresh an almost idle lake is.
+    """
     artifacts.build(announce)
     folder = BUILD / "bench"
     if only is not None:
@@ -83,9 +89,9 @@ def bench(
     for scale_, variants, peers in QUICK_RUNS if quick else FULL_RUNS:
         for each in commits.run(scale_, announce, variants, peers):
             measured.append(each)
-            # Hours may follow: what is known stays, whatever becomes of the others.
+            # Hours may follow, so the report keeps all figures so far if a later measurement fails.
             report.build(folder, report.Run(measured, (), None, loop))
-    with announce("Decoding DynamoDB's changes on one core, and with boto3's deserializer"):
+    with announce("Decoding DynamoDB's changes on one core, by the writer and by boto3's deserializer"):
         decoder = decoding.run()
     report.build(folder, report.Run(measured, decoder, None, loop))
     if not quick:
@@ -108,7 +114,7 @@ def bench(
 
 
 def _first_load() -> dict[str, Any]:
-    title = "The rows that a PostgreSQL table has, by headwater backfill and by Debezium's snapshot"
+    title = "Loading a PostgreSQL table's existing rows, by headwater backfill and by Debezium's snapshot"
     table = Table(title=title, title_justify="left")
     for heading in ("by", "rows", "seconds", "to read", "a second", "MB", "differ"):
         table.add_column(heading, justify="left" if heading == "by" else "right", no_wrap=True)
@@ -160,10 +166,9 @@ def _many_commits() -> dict[str, Any]:
         f"{len(seconds):,} commits of {many.scale.changes:,} changes into {many.scale.rows:,} rows: median"
         f" {statistics.median(seconds):.2f} s, p99 {commits.p99(seconds):.2f} s, {max(seconds):.2f} s at most. As a"
         f" multiple of the 20th, the 200th takes {commits.growth(seconds, 200):.2f}, the last one"
-        f" {commits.growth(seconds):.2f}. A new process's 20th takes {many.growth:.2f} times as long after them"
-        " as before;"
-        f" {many.commits.peak_memory_bytes / 1e6:,.0f} MB; {many.commits.differences} rows differ,"
-        f" {many.old.differences} in the end"
+        f" {commits.growth(seconds):.2f}. A new process's 20th commit takes {many.growth:.2f} times as long"
+        f" after all commits as before them. Peak memory: {many.commits.peak_memory_bytes / 1e6:,.0f} MB;"
+        f" {many.commits.differences} rows differ, {many.old.differences} in the end"
     )
     return {name: each.document() for name, each in vars(many).items() if name != "scale"}
 

@@ -24,7 +24,7 @@ def load(
     name: db.Name = "northwind",
     data: Annotated[Path | None, typer.Option(help="A folder of CSV files, one per table.")] = None,
     scale: Annotated[float | None, typer.Option(help="Generate data instead; scale 1 has 830 orders.")] = None,
-    seed: Annotated[int, typer.Option(help="Another seed generates different data.")] = 1,
+    seed: Annotated[int, typer.Option(help="Each seed generates different data.")] = 1,
     replace: Annotated[bool, typer.Option("--replace", help="Delete all rows first.")] = False,
 ) -> None:
     """Load all tables in one transaction, from CSV files (--data) or with generated rows (--scale)."""

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from headwater.commands.comparison_output import print_comparison
 from headwater.commands.options import Folder
 from headwater.commands.sources import refuse_without_contract
-from headwater.commands.verify import comparison_table
 from headwater.console import announce, keep_running, say
 from headwater.contract.model import DYNAMODB, POSTGRESQL
 from headwater.contract.reading import read_contracts
@@ -29,19 +28,22 @@ def demo(
         Path | None, typer.Option(help="A folder of Northwind's CSV files; without it, data is generated.")
     ] = None,
     scale: Annotated[float, typer.Option(min=0.01, help="Size of the generated data; 1 is Northwind's.")] = 1,
-    seconds: Annotated[float, typer.Option(min=1, help="How long the live workload lasts at least.")] = 60,
+    seconds: Annotated[float, typer.Option(min=1, help="The smallest duration of the live workload.")] = 60,
     rate: Annotated[
-        float, typer.Option(min=1, help="Transactions on the orders a second, and as many item changes.")
+        float, typer.Option(min=1, help="Transactions on orders per second, and the same number of item changes.")
     ] = 40,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
     deployed: Annotated[
-        bool, typer.Option("--deployed", help="Have CDK deploy it to a local AWS, and an update under the workload.")
+        bool,
+        typer.Option(
+            "--deployed", help="Let CDK deploy the pipeline to a local AWS, and update it under the workload."
+        ),
     ] = False,
     like: Annotated[
         str | None,
         typer.Option(
             metavar="ENV",
-            help="Let the parts wait as an environment's file says: connect.flush_ms, emr.idle_seconds_max and"
+            help="Let the parts wait as long as in an environment: connect.flush_ms, emr.idle_seconds_max and"
             " glue.window_seconds. Not with --deployed.",
         ),
     ] = None,
@@ -50,7 +52,7 @@ def demo(
 ) -> None:
     """Run the whole pipeline on real local parts and prove that the lake equals its sources.
 
-    Parts of a source run if a contract in contracts/ names it.
+    The parts of a source run only if a contract in contracts/ names the source.
     """
     if deployed and like is not None:
         raise UserError("--like: found --deployed beside it, expected one of them")
@@ -64,7 +66,7 @@ def demo(
         artifacts.build(announce)
     plan = DemoPlan(data, scale, seconds, rate, pace)
     tables = (deployed_run.run if deployed else run)(folder, plan, announce, say, keep_running if keep else None)
-    Console().print(comparison_table(tables))
+    print_comparison(tables, None)
     sources = sources_of(contracts)
     if not all(table.equal for table in tables):
         say(f"The lake differs from {sources}.")

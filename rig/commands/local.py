@@ -1,4 +1,4 @@
-"""The local half of the verbs that take --env: the local AWS as an account of stacks."""
+"""The local half of the verbs that take --env: the local AWS as an account for stacks."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from rig.local_aws.daemon import REGION, Running
 IMPATIENT = ROOT / "rig" / "emulator" / "impatient.js"
 """A script that CDK's command line loads."""
 _BOOTSTRAP = "CDKToolkit"
-# How many stacks CDK deploys or destroys at a time. Nobody has to agree: nothing here costs or lasts.
+# The number of stacks that CDK deploys or destroys at a time. No approval is needed: nothing here costs money or lasts.
 _OPTIONS = {"deploy": ("--concurrency", "4"), "destroy": ("--concurrency", "4", "--force")}
 # CDK's waiters and rules poll every few minutes.
 _PATIENCE_SECONDS = 600.0
 
 
 class LocalAws:
-    """The local AWS of a lake folder, as ``headwater.commands.accounts.Account`` says."""
+    """The local AWS of a lake folder, with the methods of ``headwater.commands.accounts.Account``."""
 
     approval = "never"
 
@@ -49,11 +49,11 @@ class LocalAws:
         self._account = daemon.account_of(folder)
 
     def make_assets(self, announce: Announce) -> None:
-        """Make what synthesis reads and a deployment uploads, and what the local AWS runs in. Raises UserError."""
+        """Make the files for synthesis and deployment, and the environment of the local AWS. Raises UserError."""
         with_local_aws(self._folder, announce)
 
     def session(self) -> tuple[boto3.Session, str]:
-        """Return credentials and endpoint: from AWS_ENDPOINT_URL if it is set, otherwise from the one that runs."""
+        """Return credentials and endpoint: of AWS_ENDPOINT_URL if it is set, otherwise of the running local AWS."""
         if os.environ.get(ENDPOINT):
             return sources.session(), os.environ[ENDPOINT]
         variables = self._running.environment
@@ -64,7 +64,7 @@ class LocalAws:
         return self._running.client(service)
 
     def prepare(self) -> None:
-        """Start it unless one runs, and deploy CDK's bootstrap if it is missing."""
+        """Start the local AWS unless it runs, and deploy CDK's bootstrap if it is missing."""
         environment = self._environment
         if environment.region != REGION:
             raise UserError(f"region: found {environment.region}, expected {REGION}: the local AWS has no other region")
@@ -80,20 +80,20 @@ class LocalAws:
             ) from None
         if bootstrap != "CREATE_COMPLETE":
             place = f"aws://{environment.account}/{environment.region}"
-            # Without an app named, CDK would synthesize it first, only to look at its environments.
+            # If no app were named, CDK would synthesize one first, only to read its environments.
             self.cdk(["bootstrap", "--app", str(self._folder.synthesized), place])
 
     def cdk(self, arguments: Sequence[str]) -> None:
         """Run CDK's command line.
 
-        Raises UserError if it fails, or if it and the local AWS stand still. The error has the end of the local AWS's
-        log, if there is any.
+        Raises UserError if CDK fails, or if both CDK and the local AWS stand still. The error has the end of the local
+        AWS's log, if there is one.
         """
         running = self._running
         verb = arguments[0]
         command = cdk.command(self._folder, self._environment.name, [*arguments, *_OPTIONS.get(verb, ())])
         try:
-            # The user's own settings of AWS would lead elsewhere.
+            # The user's own AWS settings would lead to another account.
             kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
             node = f"{kept.get('NODE_OPTIONS', '')} --require {json.dumps(str(IMPATIENT))}".strip()
             variables = {**kept, **running.environment, "NODE_OPTIONS": node, "PATH": search_path()}
@@ -104,7 +104,7 @@ class LocalAws:
                     process_groups.kill(child)
                     raise
             status = child.returncode
-            failed = f"ended with {status}, as its lines above say" if status else ""
+            failed = f"ended with {status}; its lines above say why" if status else ""
         except StuckError as error:
             failed = f"was killed: {error}"
         if failed:
@@ -113,31 +113,34 @@ class LocalAws:
             raise UserError(f"cdk {verb} {failed}{more}")
 
     def deployed(self) -> None:
-        """Say how the local AWS is reached and ended."""
+        """Say how to use and end the local AWS."""
         name = self._environment.name
         advise(f"The local AWS runs on; `headwater destroy --env {name}` ends it.")
-        say("With its variables AWS's tools find it:")
+        say("These variables point AWS's tools to it:")
         say(f"  . {shlex.quote(os.path.relpath(daemon.variables_of(self._account)))}")
 
     @contextmanager
     def deletion(self) -> Iterator[str]:
-        """Surround the deletion of stacks. The local AWS ends with the last one, or if it does not answer."""
+        """Wrap the deletion of stacks.
+
+        The local AWS ends with the last stack, or if it does not answer.
+        """
         running = Running.find(self._account)
         if running is None:
-            say("There is no local AWS: it was ended before, or never started")
-            yield "there is no local AWS to ask"
+            say("No local AWS runs: it has ended, or was never started")
+            yield "no local AWS runs"
             return
         try:
             running.stacks()
         except BotoCoreError:
-            say("The local AWS does not answer: it ends, with all that it has stored")
+            say("The local AWS does not answer, so it is ended and its data is deleted")
             running.stop(self._account)
             yield "the local AWS did not answer"
             return
         yield ""
         others = [name for name in running.stacks() if name != _BOOTSTRAP]
         if others:
-            say(f"The local AWS runs on for {', '.join(others)}")
+            say(f"The local AWS runs on for the stacks {', '.join(others)}")
             return
         with announce("Ending the local AWS"):
             running.stop(self._account)
@@ -147,7 +150,7 @@ class LocalAws:
         running = Running.find(self._account)
         if running is None:
             name = self._environment.name
-            raise UserError(f"{name}: found no local AWS that runs, expected one: headwater deploy --env {name}")
+            raise UserError(f"{name}: found no running local AWS, expected one: run `headwater deploy --env {name}`")
         return running
 
 

@@ -9,8 +9,10 @@ from rig.documentation import command_line, environment_fields, promises, python
 
 
 def reference() -> None:
-    """Rewrite the files that are generated from reviewed/ and the code: five pages of docs/reference, docs/promises.md,
-    and schemas/ for editors."""
+    """Rewrite the files that are generated from reviewed/ and the code.
+
+    These are five pages of docs/reference, docs/promises.md, and schemas/ for editors.
+    """
     pages = {
         **reference_pages.pages(),
         **schemas.files(),

@@ -17,14 +17,14 @@ from headwater.review.comment import Section
 from headwater.review.comparison import Comparison
 from headwater.review.replacements import Specification
 
-app = typer.Typer(help="Compare the baselines of two states of a lake folder: what differs, and what would be lost.")
+app = typer.Typer(help="Compare the baselines of two states of a lake folder, and find resources that would be lost.")
 
 Before = Annotated[Path, typer.Option(help="Folder of the baselines of the deployed state, from another checkout.")]
 
 
 @app.command()
 def diff(environment: Environment, before: Before, *, folder: Folder) -> None:
-    """Print the environment's fields that differ, and the output of cdk diff for the stacks that do."""
+    """Print the environment's fields that differ, and the output of cdk diff for the stacks that differ."""
     say(_comparison(environment, before, folder).difference() or f"{environment}: no difference")
 
 
@@ -40,8 +40,8 @@ def gate(
 ) -> None:
     """Name every stateful resource that would be replaced or deleted, and every unsafe change of a contract.
 
-    If the last contract of a source goes, then also name the source's stacks and what stays of them. The status is 1 if
-    nobody agreed to a loss, or if the writer would refuse a contract.
+    If the last contract of a source goes, then also name the source's stacks and their resources that stay. The status
+    is 1 if nobody agreed to a loss, or if the writer would refuse a contract.
     """
     comparison = _comparison(environment, before, folder)
     for verdict in comparison.verdicts():
@@ -49,7 +49,7 @@ def gate(
     changed = _changes(contracts_before, folder.contracts)
     for change in changed:
         advise(f"{change.verdict}: {change}")
-    # Whoever agreed to lose the resources of a table agreed to that change of its contract.
+    # An agreement to lose a table's resources includes the change of the table's contract.
     if comparison.refused or any(change.verdict == REFUSED and not change.resources for change in changed):
         raise typer.Exit(1)
     say(f"{environment}: no stateful resource is lost without an agreement")
@@ -73,13 +73,14 @@ def _changes(before: Path | None, after: Path) -> list[Change]:
 def comment(
     environment: Environment,
     outputs: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Holds what gate, cost and diff printed: gate.txt and so on.")
+        Path,
+        typer.Argument(metavar="FOLDER", help="Folder with the outputs of gate, cost and diff: gate.txt and so on."),
     ],
-    run_url: Annotated[str, typer.Option(help="Address of the workflow's run, whose artifact holds the whole texts.")],
+    run_url: Annotated[str, typer.Option(help="URL of the workflow's run, whose artifact has the full texts.")],
     *,
     folder: Folder,
 ) -> None:
-    """Print the comment on a pull request for one environment, cut to what GitHub takes."""
+    """Print the comment on a pull request for one environment, cut to GitHub's limit."""
     sections = [
         Section(title, file, (outputs / file).read_text("utf-8") if (outputs / file).exists() else None, unfolded)
         for title, file, unfolded in (

@@ -1,5 +1,7 @@
-"""The demonstration: CDK deploys the whole pipeline to this machine, which is updated under a live workload, and the
-proof that nothing was lost."""
+"""The demonstration of a deployment: CDK deploys the pipeline to this machine and updates it under a live workload.
+
+At the end it proves that nothing was lost.
+"""
 
 from __future__ import annotations
 
@@ -46,16 +48,16 @@ from rig.demo.workloads import SEED, LiveWorkload, await_all
 from rig.local_aws.checkout import Checkout
 from rig.samples.paced_workers import WorkloadProgress
 
-# A writer that fails is started again within ten minutes.
+# A writer that fails is restarted within ten minutes.
 _PATIENCE_SECONDS = 900.0
 _POLL_SECONDS = 0.5
-# For how long nothing was committed when it is looked whether that was the last.
+# After this many seconds without a commit, the lake is compared once more.
 _REST_SECONDS = 2.0
 _SAY_SECONDS = 5.0
 _MEMORY_SECONDS = 8.0
-# How much of the workload's time passes before the update begins, and again after it is deployed.
+# The share of the workload's time before the update begins, and again after it is deployed.
 _UNDISTURBED = 1 / 6
-# The column that the update brings, in the table that has it.
+# The column that the update adds, and its table.
 _TABLE, _COLUMN = "northwind.customers", "newsletter"
 _COLUMN_TEXT = f"a column {_COLUMN}, "
 _CONTRACT = "contracts/customers.yaml"
@@ -68,12 +70,11 @@ def run(
     say: Say,
     keep: Callable[[Mapping[str, str]], None] | None = None,
 ) -> list[TableComparison]:
-    """Run the demonstration and write ``report.html`` and ``report.json`` into the lake folder's
-    ``build/demo``, if that can be done.
+    """Run the demonstration and write ``report.html`` and ``report.json`` into the lake folder's ``build/demo``.
 
-    ``keep`` is called after the report, while everything still runs, with the addresses of the deployment. When it
-    returns, the deployment is destroyed. Raises ``UserError`` if a part is missing, a deployment fails or the lake does
-    not come to equal its sources.
+    A failed report does not fail the run. ``keep`` is called after the report, while everything still runs, with the
+    addresses of the deployment. When ``keep`` returns, the deployment is destroyed. Raises ``UserError`` if a part is
+    missing, a deployment fails or the lake does not become equal to its sources.
     """
     phases = Phases()
     folder, output = lake_folder.run / "demo", lake_folder.build / "demo"
@@ -101,7 +102,7 @@ def run(
             with phases.measure("first rows"), announce("Waiting for the first rows to reach the lake"):
                 _drain(deployment, contracts, instants)
             leaders = say_contents(lake_orders(deployment.lake, contracts), loaded_items, say)
-            # While the workload runs, the release that was made beside it is deployed as well.
+            # While the workload runs, the release that was made meanwhile is deployed as well.
             workload_began = time.time()
             live = _workloads(deployment, contracts)
             with phases.measure("workload"), announce(_workload_text(live, plan)):
@@ -125,7 +126,8 @@ def run(
             if key_value:
                 kinesis = deployment.account.client("kinesis")
                 changes[KEY_VALUE] = passed_kinesis(kinesis, streams, instants, workload_began)
-            # The update delays some changes: they give its worst freshness, and do not count in the pipelines'.
+            # The update delays some changes. They give its worst freshness, and do not count in the pipelines'
+            # freshness.
             every = [change for of in changes.values() for of_table in of.values() for change in of_table]
             worst = max((change.seconds for change in every if update.disturbs(change)), default=0.0)
             pipelines = [
@@ -159,31 +161,32 @@ def run(
 
 @contextmanager
 def _interrupted(deployment: LocalDeployment, say: Say) -> Iterator[None]:
-    """If the block raises, do not wait for the work that runs beside it."""
+    """If the block raises, do not wait for concurrent work."""
     try:
         yield
     except BaseException:
-        say("Ending what runs, which takes some seconds")
+        say("Ending the running parts, which takes some seconds")
         deployment.interrupt()
         raise
 
 
 @dataclass(frozen=True)
 class _Update:
-    """When the update under load began and ended, in epoch seconds."""
+    """The time of the update under load, in epoch seconds."""
 
     began: float
     ended: float
 
     def disturbs(self, change: Passed) -> bool:
-        """Whether a change was made, or on its way, while the update went on."""
+        """Whether a change was made, or on its way, during the update."""
         return change.source <= self.ended and change.readable >= self.began
 
 
 def _make_release(deployment: LocalDeployment) -> Checkout:
-    """Synthesize a checkout of another release, which has another plugin and other writers.
+    """Synthesize a checkout of another release, with another plugin and other writers.
 
-    The contract of customers, if there is one, has a column more in it."""
+    The contract of customers, if there is one, has one more column there.
+    """
     release = deployment.release()
     path = release.folder / _CONTRACT
     if path.exists():
@@ -198,11 +201,11 @@ def _make_release(deployment: LocalDeployment) -> Checkout:
 
 
 def _update(deployment: LocalDeployment, release: Future[Checkout], say: Say) -> _Update:
-    """If a contract names customers, give them a column, deploy the release that knows it, and write into it."""
+    """If a contract names customers, add a column to them, deploy the release with that column, and write into it."""
     checkout = release.result()
     gains_column = (checkout.folder / _CONTRACT).exists()
     began = time.time()
-    say(f"  Deploying an update under load: {_COLUMN_TEXT if gains_column else ''}another version of all that writes")
+    say(f"  Deploying an update under load: {_COLUMN_TEXT if gains_column else ''}new versions of sink and writers")
     if gains_column:
         _execute(deployment, f"ALTER TABLE {_TABLE} ADD COLUMN {_COLUMN} boolean")
     deployment.deploy(checkout)
@@ -215,13 +218,19 @@ def _update(deployment: LocalDeployment, release: Future[Checkout], say: Say) ->
 
 @retry(retry=retry_if_exception_type(psycopg.errors.DeadlockDetected), stop=stop_after_attempt(10), reraise=True)
 def _execute(deployment: LocalDeployment, statement: str) -> None:
-    """Execute a statement as the owner. If the workload, which takes locks in any order, was faster, try again."""
+    """Execute a statement as the owner.
+
+    Try again if the workload, which takes locks in any order, was faster.
+    """
     with deployment.connect("owner") as owner:
         owner.execute(statement.encode())
 
 
 def _drain(deployment: LocalDeployment, contracts: Sequence[Contract], instants: PublishedInstants) -> None:
-    """Wait until the lake equals its sources, which rest. Raises UserError if the lake stands still before."""
+    """Wait until the lake equals its sources, which do not change now.
+
+    Raises UserError if the lake stands still before.
+    """
     compared: dict[str, TableComparison] = {}
     published: dict[str, int] = {}
     latest: dict[str, int] = {}
@@ -232,7 +241,7 @@ def _drain(deployment: LocalDeployment, contracts: Sequence[Contract], instants:
         now = instants.counts()
         if now != latest:
             latest, since = now, time.monotonic()
-        # Nothing but another commit can have changed what differed. Writers that still commit need the processors more.
+        # Only another commit can have changed the differing tables. Writers that still commit need the processors more.
         changed = [contract for contract in contracts if now[contract.table] != published.get(contract.table)]
         if changed and time.monotonic() > since + _REST_SECONDS:
             published = now
@@ -279,7 +288,7 @@ def _workloads(deployment: LocalDeployment, contracts: Sequence[Contract]) -> di
 def _workload_text(live: Mapping[str, LiveWorkload[Any]], plan: DemoPlan) -> str:
     return (
         f"Changing {workloads.all_changes(list(live.values()))} over many connections while an update is deployed, "
-        f"from {plan.seconds * _UNDISTURBED:.0f} s before it until as long after it, {plan.seconds:.0f} s at least"
+        f"and for {plan.seconds * _UNDISTURBED:.0f} s before and after it, {plan.seconds:.0f} s at least"
     )
 
 
@@ -291,7 +300,10 @@ def _run_workloads(
     instants: PublishedInstants,
     say: Say,
 ) -> tuple[dict[str, report.Workload], _Update]:
-    """Run the workloads of all sources side by side, and the update under them. The first error of one ends all."""
+    """Run the workloads of all sources at the same time, with the update under them.
+
+    The first error of one ends all.
+    """
     over = threading.Event()
     made = {workload.unit: 0 for workload in live.values()}
 
@@ -306,7 +318,7 @@ def _run_workloads(
         def count(now: WorkloadProgress) -> None:
             made[workload.unit] = sum(summary.counted()[0] for summary in done) + now.changes
 
-        # Each round has the rarest changes once, such as a truncated table; the last one ends early.
+        # Each round has the rarest changes once, such as a truncated table; the last round ends early.
         while not over.is_set():
             planned = workload.plan(plan.seconds, plan.rate, SEED + len(done))
             done.append(workload.run(planned, count, over))
@@ -323,7 +335,7 @@ def _run_workloads(
     with ThreadPoolExecutor(len(live) + 1) as pool:
         changing = {name: pool.submit(change, workload) for name, workload in live.items()}
         updating = pool.submit(update)
-        # The update is the first to end, but for an error.
+        # Unless there is an error, the update ends first.
         running: list[Future[Any]] = [*changing.values(), updating]
         for each in running:
             each.add_done_callback(lambda _: over.set())

@@ -39,9 +39,9 @@ from rig.local_aws.daemon import Running
 
 ENVIRONMENT = "local"
 DATABASE = "northwind"
-"""The example's database."""
+"""The name of the example's database."""
 _PATIENCE_SECONDS = 600.0
-# What people call what runs below the account's folders of these names; the rest is the account's own.
+# The names of programs for people, by the folder of each below the account's folder; all others are the account itself.
 _PARTS = {
     "rds": "PostgreSQL",
     "msk": "Kafka",
@@ -55,7 +55,7 @@ _REST = "AWS's other services"
 
 
 class _LocalAws(Part):
-    """The local AWS of a checkout, which ends with this process, however that ends."""
+    """The local AWS of a checkout. It ends with this process, however the process ends."""
 
     name = "the local AWS"
 
@@ -76,9 +76,9 @@ class _LocalAws(Part):
 
 
 class LocalDeployment(ExitStack):
-    """A deployment from a checkout below ``folder``, with what a person or an application does with it.
+    """A deployment from a checkout below ``folder``, and its use by a person or an application.
 
-    It is there once ``deploy`` has returned, and gone when the block is left.
+    The deployment exists from the return of ``deploy`` until the block is left.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -92,10 +92,10 @@ class LocalDeployment(ExitStack):
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start an empty account of AWS."""
+        """Start an empty AWS account."""
         self.checkout = Checkout(self.folder / "checkout")
         if platform.machine() in ("aarch64", "arm64"):
-            # The nodes' Python packages are those of their processor.
+            # The nodes' Python packages are for this machine's processor.
             settings = self.checkout.folder / "config" / "local.yaml"
             settings.write_text(settings.read_text().replace(": r7i.", ": r7g."))
         self._local_aws = self.enter_context(_LocalAws(self.checkout))
@@ -109,19 +109,19 @@ class LocalDeployment(ExitStack):
         return Checkout(self.folder / "release", beside=self.checkout)
 
     def synthesize(self, checkout: Checkout) -> None:
-        """Make a checkout's assets and synthesize its stacks, so that its deploy has less to do."""
+        """Make a checkout's assets and synthesize its stacks, so that its deployment takes less time."""
         self._run(checkout, "headwater synth", checkout.headwater("synth", "--env", ENVIRONMENT))
 
     def deploy(self, checkout: Checkout) -> None:
-        """Deploy a checkout's stacks. Raises UserError with the end of what CDK says if that fails."""
+        """Deploy a checkout's stacks. Raises UserError with the end of CDK's output on failure."""
         self._run(checkout, "headwater deploy", checkout.headwater("deploy", "--env", ENVIRONMENT))
 
     def destroy(self) -> None:
-        """Do as ``make destroy`` does: nothing is left."""
+        """Destroy everything, like ``make destroy``."""
         self._run(self.checkout, "headwater destroy", self.checkout.headwater("destroy", "--env", ENVIRONMENT))
 
     def interrupt(self) -> None:
-        """End the commands that run, so that nobody waits for them, and begin no other."""
+        """End the running commands, so that nobody waits for them, and start no others."""
         with self._lock:
             self._interrupted = True
             for command in self._commands:
@@ -129,15 +129,15 @@ class LocalDeployment(ExitStack):
                     psutil.Process(command.pid).terminate()
 
     def check(self) -> None:
-        """Raise ``ProcessError`` unless the local AWS runs. What fails in it is begun again as on AWS."""
+        """Raise ``ProcessError`` unless the local AWS runs. Failed parts within it are restarted as on AWS."""
         self._local_aws.check()
 
     def connect(self, role: str) -> psycopg.Connection:
-        """Connect to the order database by the login of ``owner``, ``app``, ``cdc`` or ``reader``."""
+        """Connect to the order database with the login of ``owner``, ``app``, ``cdc`` or ``reader``."""
         return logins.connect(self.account.client, self.checkout.account, role, DATABASE)
 
     def contracts(self, checkout: Checkout | None = None) -> list[Contract]:
-        """The contracts of a checkout, by default of the first one, with the tables that the deployment has made."""
+        """The contracts of a checkout, by default of the first one, for the tables that the deployment has made."""
         return [
             replace(contract, source=replace(contract.source, table=f"headwater-{ENVIRONMENT}-{contract.table}"))
             if contract.source.database == DYNAMODB
@@ -147,14 +147,14 @@ class LocalDeployment(ExitStack):
 
     @cached_property
     def lake(self) -> Lake:
-        """The lake, to be read as somebody who may read everything. Raises UserError if it is not deployed."""
+        """A reader of the lake with all rights. Raises UserError if the lake is not deployed."""
         variables = self.account.environment
         names = ("AWS_REGION", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
         return Lake(f"s3://{self._bucket('Lake')}/lake", s3_options(*(variables[name] for name in names)))
 
     @property
     def landing(self) -> str:
-        """The address at which the topics land. Raises UserError if it is not deployed."""
+        """The folder where the topics land. Raises UserError if it is not deployed."""
         return f"s3://{self._bucket('Landing')}/{CaptureSettings.landing_prefix}"
 
     def _bucket(self, name: str) -> str:
@@ -181,7 +181,7 @@ class LocalDeployment(ExitStack):
             return verify_tables(contracts, sources, self.lake)
 
     def memory_bytes(self) -> dict[str, int]:
-        """The memory that each part has for itself, in bytes, now."""
+        """The private memory of each part in bytes, now."""
         sizes: dict[str, int] = {}
         try:
             account = psutil.Process(self.account.pid)
@@ -200,7 +200,7 @@ class LocalDeployment(ExitStack):
         return sizes
 
     def addresses(self) -> dict[str, str]:
-        """How a person reaches the deployment's parts: addresses and commands, by name."""
+        """Addresses and commands for a person to reach the deployment's parts, by name."""
         variables = f". {shlex.quote(str(daemon.variables_of(self.checkout.account)))}"
         psql = {"PostgreSQL": self._psql()} if of_database(self.contracts(), POSTGRESQL) else {}
         return {
@@ -214,7 +214,7 @@ class LocalDeployment(ExitStack):
     def _psql(self) -> str:
         """The command that opens the order database as its owner."""
         owner = logins.login(self.account.client, "owner")
-        # For libpq, which reads them as other programs read those of AWS.
+        # Variables for libpq, beside those for AWS's tools.
         of_owner = self.checkout.account / "owner"
         private_files.write_variables(
             of_owner,
@@ -235,7 +235,7 @@ class LocalDeployment(ExitStack):
         process = Process(Program(name, command, log, env=checkout.environment(), cwd=checkout.folder))
         with self._lock:
             if self._interrupted:
-                raise UserError(f"{name}: not begun, since the demo ends")
+                raise UserError(f"{name}: not started, because the demo ends")
             process.start()
             self._commands.add(process)
         try:
@@ -247,6 +247,6 @@ class LocalDeployment(ExitStack):
 
 
 def _succeed(process: Process) -> None:
-    """Wait until a command has succeeded. Raises UserError with the end of its log if it has not."""
+    """Wait until a command has succeeded. Raises UserError with the end of its log if it fails."""
     if process.await_end(_PATIENCE_SECONDS):
         process.check()

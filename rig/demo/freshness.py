@@ -1,4 +1,4 @@
-"""How fresh the lake is for those who read it, seen from outside: nothing here asks the writers."""
+"""How fresh the lake is for its readers, measured from outside, without the writers' reports."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from headwater.lake.base.s3_uri import split_uri
 
 LOOK_SECONDS = 0.5
 """The time between two polls of the timelines."""
-# A file of a timeline: an instant, and what of it.
+# The name of a timeline's file: an instant, and the instant's action and state.
 _INSTANT = re.compile(r"/(\d+)\.([.\w]+)$")
 _OPEN = ("requested", "inflight")
-# Nothing else of a timeline changes what readers see of rows.
+# Only these actions change the rows that readers see.
 _PUBLISHING = {"commit", "deltacommit", "replacecommit"}
 
 
 class PublishedInstants:
     """Polls the timelines of a lake's tables, as readers do, and records when it first saw each completed instant.
 
-    It keeps the cursor that an instant carries, too. ``s3`` is boto3's client. A poll lists only what may have changed
-    since the last one, so it takes no longer as a timeline grows.
+    It also keeps the cursor of each instant. ``s3`` is boto3's client. A poll lists only files that may have
+    changed since the last poll, so polls do not slow down as a timeline grows.
     """
 
     def __init__(self, s3: Any, lake: str, contracts: Sequence[Contract]) -> None:
@@ -50,7 +50,7 @@ class PublishedInstants:
         self._stop.set()
         self._thread.join()
         if kind is None:
-            # What nobody has looked at since an error would seem to be readable only now.
+            # After an error, instants that nobody has polled would seem to become readable only now.
             self._raise_error()
             self.look()
 
@@ -69,7 +69,7 @@ class PublishedInstants:
                 if what in _PUBLISHING and instant not in seen:
                     self._read_cursor(table, instant, bucket, f"{timeline}/{instant}.{what}")
                     seen[instant] = now
-            # What is older than the oldest that is not complete, and than the newest that is, does not change.
+            # Instants older than the oldest incomplete and the newest complete one do not change.
             self._from[table] = min(
                 {instant for instant, _ in found}.difference(completed) or completed[-1:], default=""
             )
@@ -81,7 +81,7 @@ class PublishedInstants:
             self.cursors[table][instant] = Progress.from_json(progress).cursor
 
     def counts(self) -> dict[str, int]:
-        """How many instants each table has published. Raises the error by which the watch has ended, if it has."""
+        """How many instants each table has published. Raises the error that has ended the polls, if there is one."""
         self._raise_error()
         return {table: len(seen) for table, seen in self.seen.items()}
 
@@ -92,8 +92,8 @@ class PublishedInstants:
     def _watch(self) -> None:
         try:
             while not self._stop.wait(LOOK_SECONDS):
-                # The next look sees what this one has not.
+                # The next poll finds what this one misses.
                 with suppress(BotoCoreError, ClientError):
                     self.look()
-        except Exception as error:  # whatever it is, who asks has to hear of it
+        except Exception as error:  # whatever it is, the caller has to get it
             self._error = error

@@ -1,4 +1,4 @@
-"""The memory of what runs, sampled while it does."""
+"""The memory of running parts, sampled at intervals."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Self
 
 
 class MemoryWatch:
-    """The largest memory of each part, and of all together, in bytes. ``sizes`` returns each part's present memory; it
-    is called every ``seconds``."""
+    """The largest memory of each part, and of all together, in bytes.
+
+    ``sizes`` returns each part's present memory; it is called every ``seconds``.
+    """
 
     def __init__(self, sizes: Callable[[], Mapping[str, int]], seconds: float) -> None:
         self.peak: dict[str, int] = {}

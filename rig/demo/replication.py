@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from headwater.console import Announce
 from headwater.contract.model import Contract
 from headwater.folder_lock import claimed_empty
 from headwater.lake_folder import LakeFolder
-from headwater.verify import TableComparison
+from headwater.verify import NotCompared, TableComparison
 from rig.local.own_database import OwnDatabase, OwnPipeline
 
-# A large database may commit little for long.
+# A large database may commit little for a long time.
 _PATIENCE_SECONDS = 2 * 3600.0
 _COMPARISONS = 3
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison of the source with the lake."""
+
+    tables: Sequence[TableComparison]
+    """The tables that could be compared."""
+    failure: NotCompared | None
+    """Why the others could not be; None if there are none."""
 
 
 def replicate(
@@ -24,13 +35,13 @@ def replicate(
     contracts: Sequence[Contract],
     lake_folder: LakeFolder,
     announce: Announce,
-    compared: Callable[[list[TableComparison], Mapping[str, str], Callable[[], None]], None],
+    compared: Callable[[Compared, Mapping[str, str], Callable[[], None]], None],
 ) -> None:
     """Run the pipeline from the database ``name``, which ``headwater db capture`` has prepared.
 
     ``password`` is the connector's. ``compared`` is called with the comparison of lake and source, the parts'
-    addresses, and a function that raises ProcessError if a part has ended. The parts stop when it returns. Raises
-    UserError if a part is missing, dies or does not drain.
+    addresses, and a function that raises ProcessError if a part has ended. The parts stop when ``compared`` returns.
+    Raises UserError if a part is missing, dies or does not drain.
     """
     folder = lake_folder.run / "replicate"
     source = OwnDatabase(host, port, name, password, folder)
@@ -52,14 +63,19 @@ def replicate(
         compared(_compare(pipeline, announce), pipeline.addresses(), check)
 
 
-def _compare(pipeline: OwnPipeline, announce: Announce) -> list[TableComparison]:
-    """The comparison once the lake has caught up. Tables that differ are compared again, since the source may have gone
-    on meanwhile."""
+def _compare(pipeline: OwnPipeline, announce: Announce) -> Compared:
+    """Compare the lake with its source once the lake has caught up.
+
+    Tables that differ are compared again, since the source may have changed in the meantime.
+    """
     for _ in range(_COMPARISONS):
         with announce("Waiting for every row and change so far to reach the lake"):
             pipeline.drain(_PATIENCE_SECONDS)
         with announce("Comparing the lake with its source"):
-            tables = pipeline.verify()
-        if all(table.equal for table in tables):
+            try:
+                found = Compared(pipeline.verify(), None)
+            except NotCompared as error:
+                found = Compared(error.tables, error)
+        if all(table.equal for table in found.tables):
             break
-    return tables
+    return found

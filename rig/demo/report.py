@@ -1,6 +1,6 @@
 """The report of a run: a page for people and its figures for machines.
 
-``report.html`` carries all that it shows, charts included, and opens without a network.
+``report.html`` contains everything that it shows, charts included, and opens without a network.
 """
 
 import json
@@ -27,11 +27,11 @@ from rig.demo.scatter_labels import PLOT_HEIGHT, Dot, label_offsets
 from rig.pages import ACCENT, INK, MUTED, WARM, bars, styled
 
 PIE_CUSTOMERS = 20
-"""So many customers have a slice of their own; the others share one."""
+"""How many customers have their own slice; the others share one."""
 _REVENUE = "revenue-by-customer"
 """The example's saved query of each customer's revenue."""
 _NAMED_DOTS = 8
-# Radii in pixels, and how far the axes go for the largest dot.
+# Radii in pixels, and the part of the axes beyond the largest dot.
 _LARGEST_DOT, _SMALLEST_DOT = 19, 4
 _BEYOND = 1.08
 _BINS = 50
@@ -51,7 +51,7 @@ _STAGES = {
     "S3 to the lake": "#71569c",
     "Kinesis to the lake": "#71569c",
 }
-# From dark to light within each hue, so that neighbours in the pie differ.
+# From dark to light within each hue, so that neighbouring slices differ.
 _PALETTE = (
     "#0b4f6c", "#0b6e8f", "#1b8fb3", "#4fb0cc", "#8fd0e0",
     "#1f6f50", "#2f9068", "#56b086", "#8accaa", "#bde3cf",
@@ -65,11 +65,11 @@ class Freshness:
     """How long changes took from their commit in the source until they were readable in the lake."""
 
     seconds: tuple[float, ...]
-    """Sorted, the shortest first."""
+    """The seconds of all changes, sorted from the shortest."""
 
     @staticmethod
     def of(seconds: Sequence[float]) -> "Freshness | None":
-        """The freshness that samples show; None without samples."""
+        """The freshness of these samples; None without samples."""
         return Freshness(tuple(sorted(seconds))) if seconds else None
 
     def percentile(self, percent: float) -> float:
@@ -86,20 +86,20 @@ class Freshness:
 
 
 class Workload(Protocol):
-    """The result of a pipeline's workload: a dataclass, whose fields a report keeps as they are."""
+    """The result of a pipeline's workload: a dataclass whose fields a report copies unchanged."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """The duration."""
 
     @property
     def by_kind(self) -> Mapping[str, int]:
-        """How many changes it made, by kind."""
+        """The number of changes by kind."""
 
     def counted(self) -> tuple[int, str]:
-        """How much it did, and of what: 2400 and ``transactions``, for example."""
+        """The amount of work and its unit: 2400 and ``transactions``, for example."""
 
     def remark(self) -> str:
         """A further remark for the report, a sentence or more."""
@@ -107,14 +107,16 @@ class Workload(Protocol):
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """What a run showed of one pipeline."""
+    """The results of one pipeline in a run."""
 
     name: str
-    """Its key in ``report.json``, such as ``key_value``."""
+    """The pipeline's key in ``report.json``, such as ``key_value``."""
     tables: Sequence[TableComparison]
+    """The comparisons of source and lake tables."""
     freshness: Freshness | None = None
-    """None if nothing changed."""
+    """The freshness of all changes; None without changes."""
     workload: Workload | None = None
+    """The result of the workload; None without one."""
     stages: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """The mean seconds of each stage, by group of changes and by stage, as ``waterfall.profile`` returns them."""
 
@@ -126,18 +128,22 @@ class PipelineRun:
 
 @dataclass(frozen=True)
 class CustomerRevenue:
-    """The total revenue of a customer's orders, and the average revenue and quantity of an item."""
+    """The revenue of one customer in the lake."""
 
     customer_id: str
     company_name: str
     orders: int
+    """The number of the customer's orders."""
     revenue: float
+    """The total revenue of the orders."""
     average_item_revenue: float
+    """The average revenue of an item."""
     average_quantity: float
+    """The average quantity of an item."""
 
 
 def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
-    """Each customer's revenue, largest first, of the lake's live orders, by the query that QuickSight's charts show."""
+    """Each customer's revenue from the lake's live orders, largest first, by the query of QuickSight's charts."""
     saved = {query.name: query for query in read_saved_queries(EXAMPLE.queries, read_contracts(EXAMPLE.contracts))}
     (query,) = sqlglot.transpile(saved[_REVENUE].sql({"view.orders": "orders"}), read="athena", write="duckdb")
     with isolated_duckdb() as connection:
@@ -151,23 +157,23 @@ class UpdateUnderLoad:
     """An update that was deployed while the workload ran."""
 
     seconds: float
-    """How long the update took."""
+    """The duration of the update."""
     worst_freshness: float
-    """The longest wait, in seconds, among the changes that were made or on their way during the update."""
+    """The longest wait in seconds among the changes that were made or on their way during the update."""
 
 
 @dataclass(frozen=True)
 class DemoRun:
-    """What a run showed."""
+    """The results of a run."""
 
     pipelines: Sequence[PipelineRun]
-    """Their freshness leaves out the changes that were on their way during the update."""
+    """The results of each pipeline. Freshness leaves out the changes that were on their way during the update."""
     seconds: Mapping[str, float]
-    """The time of each phase."""
+    """The seconds of each phase."""
     lake_orders: pa.Table | None
     """The live rows of the lake's orders; None if no contract describes them."""
     loop_seconds: float
-    """The time of the fixed loop on this machine."""
+    """The seconds of the fixed loop on this machine."""
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     """The largest memory of each part."""
     peak_memory_bytes: int = 0
@@ -175,7 +181,7 @@ class DemoRun:
     top_customers_before: Sequence[str] = ()
     """The customers with the most revenue before the workload."""
     update: UpdateUnderLoad | None = None
-    """None if nothing was deployed under the workload."""
+    """The update under load; None if nothing was deployed under the workload."""
 
     @property
     def tables(self) -> list[TableComparison]:
@@ -191,9 +197,9 @@ class DemoRun:
 
 @contextmanager
 def reported(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Print where the report is that the block writes into ``folder``.
+    """Print the path of the report that the block writes into ``folder``.
 
-    An error ends the block alone, and a line names it, because the comparison of the tables is still to be printed.
+    An error ends only the block, and a printed line names it: the comparison of the tables has yet to be printed.
     """
     try:
         yield
@@ -204,8 +210,11 @@ def reported(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def build(folder: Path, run: DemoRun) -> None:
-    """Write ``report.html`` and ``report.json`` of a run into a folder, which becomes its owner's alone: a report names
-    customers and what they ordered. It is made if need be."""
+    """Write ``report.html`` and ``report.json`` of a run into a folder.
+
+    The folder is created if it is missing. Only its owner can read it, because a report names customers and their
+    orders.
+    """
     customers = [] if run.lake_orders is None else revenue_by_customer(run.lake_orders)
     make_private(folder)
     (folder / "report.html").write_text(_page(run, customers), encoding="utf-8")
@@ -285,7 +294,7 @@ def _ranked(by_kind: Mapping[str, int]) -> dict[str, float]:
 
 
 def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
-    """How many changes took how long. The axis ends at ``longest`` seconds in all pipelines' charts."""
+    """The distribution of the changes' freshness. The axis ends at ``longest`` seconds in all pipelines' charts."""
     chart = go.Figure(
         go.Histogram(
             x=freshness.seconds,
@@ -302,7 +311,7 @@ def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
             annotation={
                 "text": f"p{percent} {at:.1f} s",
                 "font": {"color": color},
-                # Towards the middle of the chart, so that the text is never cut off.
+                # Labels lie towards the middle of the chart, so that their text is never cut off.
                 "xanchor": "right" if at > longest / 2 else "left",
                 "yanchor": "bottom",
                 "y": height,
@@ -314,7 +323,7 @@ def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
 
 
 def _stages_chart(stages: Mapping[str, Mapping[str, float]]) -> go.Figure:
-    """A bar for each group of changes, of one part for each stage."""
+    """One bar per group of changes, with one part per stage."""
     chart = go.Figure()
     for stage in next(iter(stages.values())):
         seconds = [group[stage] for group in stages.values()]
@@ -347,7 +356,7 @@ def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
     labels = [customer.customer_id for customer in shown]
     revenues = [customer.revenue for customer in shown]
     colors = list(_PALETTE[: len(shown)])
-    # Customers beyond the largest ones share a slice.
+    # Customers other than the largest ones share a slice.
     if rest:
         names.append(f"{len(rest)} other customers")
         labels.append("others")
@@ -390,7 +399,7 @@ def _customers_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
         for customer in customers
     ]
     chart = go.Figure()
-    # Dots with a name lie on the others.
+    # Dots with a name lie on top.
     for part, color in ((slice(_NAMED_DOTS, None), ACCENT), (slice(_NAMED_DOTS), WARM)):
         chart.add_scatter(
             x=[customer.average_quantity for customer in customers[part]],
@@ -421,7 +430,7 @@ def _customers_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
                 arrowcolor=MUTED,
                 standoff=dot.radius,
             )
-    # The labels' places are those of a plot of this height.
+    # The labels' positions are computed for a plot of this height.
     margin = {"l": 64, "r": 12, "t": 12, "b": 52}
     styled(chart, PLOT_HEIGHT + margin["t"] + margin["b"]).update_layout(margin=margin)
     chart.update_xaxes(title="average quantity per item", range=[0, right], automargin=False)

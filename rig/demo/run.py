@@ -42,7 +42,7 @@ _SAMPLE_SECONDS = 2.0
 
 @dataclass
 class Phases:
-    """How long each phase took, in seconds, in the order in which they began."""
+    """The duration of each phase in seconds, in the order of their starts."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -63,11 +63,11 @@ def run(
     say: Say,
     keep: Callable[[Mapping[str, str]], None] | None = None,
 ) -> list[TableComparison]:
-    """Run the demonstration and write ``report.html`` and ``report.json`` into the lake folder's
-    ``build/demo``, if that can be done.
+    """Run the demonstration and write ``report.html`` and ``report.json`` into the lake folder's ``build/demo``.
 
-    ``keep`` is called after the report, while everything still runs, with the addresses of the parts; the parts stop
-    when it returns. Raises ``UserError`` if a part is missing, dies or does not drain.
+    A failed report does not fail the run. ``keep`` is called after the report, while everything still runs, with the
+    addresses of the parts; the parts stop when ``keep`` returns. Raises ``UserError`` if a part is missing, dies or
+    does not drain.
     """
     phases = Phases()
     contracts = read_contracts(lake_folder.contracts)
@@ -76,7 +76,7 @@ def run(
         aws_api, sources = _open(opened, folder, contracts, plan)
         with phases.measure("start"):
             if isinstance(sources[0], ItemsPipeline):
-                # The relational pipeline starts it beside Kafka.
+                # The relational pipeline starts the AWS API beside Kafka.
                 with announce("Starting the AWS API"):
                     start_lake(opened, aws_api, contracts, new_mask_key())
             for source in sources:
@@ -152,7 +152,7 @@ def pipeline_run(
     changes: Mapping[str, Sequence[Passed]],
     workload: report.Workload,
 ) -> report.PipelineRun:
-    """The part of a report about one pipeline. ``changes`` has the changes of each table."""
+    """A pipeline's part of a report. ``changes`` are the changes of each table."""
     every = [change for of_table in changes.values() for change in of_table]
     return report.PipelineRun(
         name,
@@ -171,7 +171,7 @@ def _workload_text(live: Mapping[str, LiveWorkload[Any]], plan: DemoPlan) -> str
 def _run_workloads(
     live: Mapping[str, LiveWorkload[Any]], sources: Sequence[DemoSource], plan: DemoPlan, say: Say
 ) -> dict[str, report.Workload]:
-    """Run the workloads of all sources side by side. The first error of one ends all."""
+    """Run the workloads of all sources at the same time. The first error of one ends all."""
     made = {workload.unit: 0 for workload in live.values()}
     stop = threading.Event()
 
@@ -199,7 +199,7 @@ def _run_workloads(
 
 
 def written_by_table(commits: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """How many changes each table's commits hold."""
+    """How many changes the commits of each table have."""
     written: dict[str, int] = {}
     for commit in commits:
         written[commit["table"]] = written.get(commit["table"], 0) + commit["changes"]

@@ -1,13 +1,13 @@
-"""Where the labels of a scatter stand: at no width of the chart does one cover a dot or another label."""
+"""The positions of a scatter plot's labels: at no width of the chart does a label cover a dot or another label."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 PLOT_HEIGHT = 440
-"""Pixels of the part of a chart that holds the dots."""
+"""The height in pixels of the part of a chart that holds the dots."""
 PLOT_WIDTHS = (190, 1060)
-"""From that on a phone to that of a chart as wide as its page."""
+"""The smallest width of that part, on a phone, and the largest, in a chart as wide as its page."""
 _CHARACTER_WIDTH, _LABEL_HEIGHT = 9, 16
 _DISTANCES = range(4, 200, 6)
 _DIRECTIONS = 24
@@ -22,7 +22,7 @@ class Dot:
     y: float
     """A share of the plot's height, from the bottom."""
     radius: float
-    """In pixels."""
+    """The radius in pixels."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,19 @@ class _Box:
     x: float
     """The point's share of the plot's width."""
     across: float
-    """How far the middle lies right of the point."""
+    """The distance of the middle to the right of the point."""
     up: float
-    """How far the middle lies above the ground."""
+    """The height of the middle above the bottom of the plot."""
     half_width: float
+    """Half of the rectangle's width."""
     half_height: float
+    """Half of the rectangle's height."""
 
     def meets(self, other: "_Box") -> bool:
-        """Whether they overlap at any width. How far one is right of the other grows or shrinks with it evenly."""
+        """Whether two rectangles overlap at any width.
+
+        Their horizontal distance changes linearly with the width, so both ends of the range decide.
+        """
         if abs(self.up - other.up) >= self.half_height + other.half_height:
             return False
         right = [(self.x - other.x) * width + self.across - other.across for width in PLOT_WIDTHS]
@@ -47,16 +52,16 @@ class _Box:
         return min(right) < near and max(right) > -near
 
     def is_inside(self) -> bool:
-        """Whether no part of it is cut off, at any width."""
+        """Whether the rectangle lies within the chart at every width."""
         return self.half_height <= self.up <= PLOT_HEIGHT - self.half_height and all(
             self.half_width <= self.x * width + self.across <= width - self.half_width for width in PLOT_WIDTHS
         )
 
 
 def label_offsets(dots: Sequence[Dot], labels: Sequence[str]) -> list[tuple[float, float] | None]:
-    """How many pixels right of and above its dot the middle of each label is; None for a label that has no place.
+    """The positions of the labels' middles, in pixels right of and above their dots; None for a label without a place.
 
-    ``labels`` belong to the first of ``dots``, and the first ones choose first.
+    ``labels`` belong to the first of ``dots``, and earlier labels choose first.
     """
     taken = [_Box(dot.x, 0, dot.y * PLOT_HEIGHT, dot.radius, dot.radius) for dot in dots]
     offsets: list[tuple[float, float] | None] = []
@@ -72,7 +77,7 @@ def label_offsets(dots: Sequence[Dot], labels: Sequence[str]) -> list[tuple[floa
 
 
 def _places(dot: Dot, label: str) -> Iterator[_Box]:
-    """The places around a dot, the nearest first, from the one above it."""
+    """The candidate positions around a dot: the nearest first, beginning above the dot."""
     half_width, half_height = len(label) * _CHARACTER_WIDTH / 2, _LABEL_HEIGHT / 2
     for distance in _DISTANCES:
         for number in range(_DIRECTIONS):

@@ -34,14 +34,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Pace:
-    """How long the parts wait before they hand changes on. The defaults are the demo's own."""
+    """How long the parts wait before they pass changes on. The defaults are the demo's own."""
 
     flush_ms: int = CaptureSettings.flush_ms
-    """The sink writes what it has at least so often: ``connect.flush_ms``."""
+    """The longest time between two writes of the sink: ``connect.flush_ms``."""
     idle_seconds_max: float = FIRST_PAUSE_SECONDS
     """The EMR step's longest pause between two polls: ``emr.idle_seconds_max``."""
     window_seconds: int = WINDOW_SECONDS
-    """From one commit of the Glue job's script to the next: ``glue.window_seconds``."""
+    """The seconds between two commits of the Glue job's script: ``glue.window_seconds``."""
 
 
 @dataclass(frozen=True)
@@ -53,26 +53,26 @@ class DemoPlan:
     scale: float
     """The size of generated data; 1 is Northwind's."""
     seconds: float
-    """How long the live workload lasts."""
+    """The duration of the live workload."""
     rate: float
-    """The workload's transactions on orders in a second, and as many changes of items."""
+    """The workload's transactions on orders per second, and the same number of item changes."""
     pace: Pace = Pace()
-    """How long the parts wait."""
+    """The waiting times of the parts."""
 
 
 class DemoSource(Protocol):
-    """A source of a demonstration. Besides, it does what both pipelines do."""
+    """A source of a demonstration, beside the methods that both pipelines have."""
 
     name: str
     """The pipeline's key in ``report.json``."""
     loaded_items: int
-    """How many items of DynamoDB were loaded."""
+    """The number of DynamoDB items that were loaded."""
 
     def begin(self, announce: Announce, plan: DemoPlan) -> None:
         """Start the parts, and load the source."""
 
     def workload(self) -> LiveWorkload[Any]:
-        """Return what changes the source."""
+        """Return the workload that changes the source."""
 
     def passed(self, instants: PublishedInstants, since: float) -> Mapping[str, Sequence[Passed]]:
         """Return the changes after ``since``, in epoch seconds, that are in the lake, by table."""
@@ -87,10 +87,10 @@ class DemoSource(Protocol):
         """Return the writer's commits so far."""
 
     def memory_bytes(self) -> dict[str, int]:
-        """Return the memory of each part, in bytes, now."""
+        """Return the private memory of each part in bytes, now."""
 
     def addresses(self) -> dict[str, str]:
-        """Return how a person reaches each part: an address or a command, by the part's name."""
+        """Return an address or a command for a person to reach each part, by the part's name."""
 
 
 class OrdersPipeline(Pipeline):
@@ -100,15 +100,15 @@ class OrdersPipeline(Pipeline):
     loaded_items = 0
 
     def begin(self, announce: Announce, plan: DemoPlan) -> None:
-        """As ``DemoSource`` says."""
+        """See ``DemoSource``."""
         self.start(announce, lambda owner: load(owner, plan), idle_seconds_max=plan.pace.idle_seconds_max)
 
     def workload(self) -> LiveWorkload[Any]:
-        """As ``DemoSource`` says."""
+        """See ``DemoSource``."""
         return workloads.of_orders(self.application)
 
     def passed(self, instants: PublishedInstants, since: float) -> Mapping[str, Sequence[Passed]]:
-        """As ``DemoSource`` says."""
+        """See ``DemoSource``."""
         return passed_s3(self.aws.client("s3"), self.landing, self.topics, instants, since, self.commits())
 
 
@@ -119,23 +119,23 @@ class ItemsPipeline(KeyValuePipeline):
     loaded_items = 0
 
     def begin(self, announce: Announce, plan: DemoPlan) -> None:
-        """As ``DemoSource`` says."""
+        """See ``DemoSource``."""
         with announce("Starting DynamoDB, its streams to Kinesis, and the Glue job's script"):
             self.start_source()
             self.loaded_items = fill(self.client(), self.contracts, plan)
             self.start_writer(window_seconds=plan.pace.window_seconds)
 
     def workload(self) -> LiveWorkload[Any]:
-        """As ``DemoSource`` says."""
+        """See ``DemoSource``."""
         return workloads.of_items(self.client, self.contracts)
 
     def passed(self, instants: PublishedInstants, since: float) -> Mapping[str, Sequence[Passed]]:
-        """As ``DemoSource`` says."""
+        """See ``DemoSource``."""
         return passed_kinesis(self.aws.client("kinesis"), self.streams, instants, since, self.commits())
 
 
 def load(owner: psycopg.Connection, plan: DemoPlan) -> None:
-    """Fill the empty order database with what a plan says."""
+    """Fill the empty order database with the rows of a plan."""
     if plan.data is not None:
         load_folder(owner, plan.data)
     else:
@@ -143,8 +143,10 @@ def load(owner: psycopg.Connection, plan: DemoPlan) -> None:
 
 
 def fill(client: Any, contracts: Sequence[Contract], plan: DemoPlan) -> int:
-    """Put a plan's items into the empty DynamoDB tables of ``contracts``. Returns how many there are. ``client`` is
-    boto3's."""
+    """Put a plan's items into the empty DynamoDB tables of ``contracts``. Returns their number.
+
+    ``client`` is boto3's.
+    """
     return sum(dynamodb_tables.fill(client, contract, plan.scale / len(contracts), SEED) for contract in contracts)
 
 
@@ -154,12 +156,12 @@ def lake_orders(lake: Lake, contracts: Sequence[Contract]) -> pa.Table | None:
         return None
     table = read_live_table(f"{lake.uri}/{_ORDERS}", lake.storage)
     if table is None:
-        raise AssertionError("the sources have reached the lake, but it has no orders")
+        raise AssertionError("the lake has caught up with its sources, but has no orders")
     return table
 
 
 def say_contents(orders_of_lake: pa.Table | None, loaded_items: int, say: Say) -> list[str]:
-    """Say what the lake holds before the workload, and return the customers with the most revenue."""
+    """Print the lake's contents before the workload, and return the customers with the most revenue."""
     held = [] if orders_of_lake is None else [f"{orders_of_lake.num_rows:,} orders"]
     held += [f"{loaded_items:,} DynamoDB items"] if loaded_items else []
     if held:
@@ -172,5 +174,5 @@ def say_contents(orders_of_lake: pa.Table | None, loaded_items: int, say: Say) -
 
 
 def sources_of(contracts: Sequence[Contract]) -> str:
-    """Return the phrase for the sources that these contracts' lake is compared with."""
+    """Return a phrase for the sources with which these contracts' lake is compared."""
     return "its source" if len({contract.source.database for contract in contracts}) == 1 else "its sources"

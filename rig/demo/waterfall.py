@@ -1,7 +1,7 @@
 """Where changes wait on their way into the lake.
 
-Times come from what changes pass: each one's landing object or stream, and the commit of the lake that holds it. A
-change is readable when a reader saw it. The writer's events only say what the writer did in between.
+Times come from the places that changes pass: the landing object or stream of each change, and the commit that holds it.
+A change is readable when a reader saw it. The writer's events only show the writer's own stages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CHANGES = ("c", "u", "d")
 def stages_of_writer(store: str, *, told: bool = True) -> tuple[str, ...]:
     """The names of the stages from a change's arrival in ``store`` until it is readable.
 
-    There is one stage only if the writer has not ``told`` of its commit.
+    There is only one stage if the writer has not reported (``told``) its commit.
     """
     return (
         (f"{store} to the writer", "decode", "write and commit", "commit to reader")
@@ -41,13 +41,14 @@ def stages_of_writer(store: str, *, told: bool = True) -> tuple[str, ...]:
 
 
 class AtWriter(NamedTuple):
-    """What a writer did with one batch, in epoch seconds."""
+    """A writer's times for one batch, in epoch seconds."""
 
     taken: float
-    """When it took the batch up."""
+    """The time when the writer took the batch up."""
     decoded: float
-    """When it had decoded the batch; a batch that Spark decodes is decoded with the commit."""
+    """The time when the batch was decoded; Spark decodes a batch together with its commit."""
     committed: float
+    """The time when the commit was complete."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +56,20 @@ class Passed(ABC):
     """A change that is in the lake, with the times at which it passed each point, in epoch seconds."""
 
     source: float
-    """When the source committed it."""
+    """The time of the commit in the source."""
     readable: float = field(kw_only=True)
-    """When a reader saw it in the lake."""
+    """The time when a reader first saw the change in the lake."""
     writer: AtWriter | None = field(default=None, kw_only=True)
-    """The writer's own times for its commit, if it reported them."""
+    """The writer's own times for the commit, if it reported them."""
 
     @property
     def seconds(self) -> float:
-        """How long it took in all."""
+        """The seconds from the source's commit until the change was readable."""
         return self.readable - self.source
 
     @property
     def stages(self) -> Mapping[str, float]:
-        """The seconds between the places by what they are called; clocks that tell less do not make them negative."""
+        """The seconds of each stage, by the stage's name. Differences between clocks do not make them negative."""
         stages, store, places = self._way()
         names = stages + stages_of_writer(store, told=self.writer is not None)
         ends = accumulate((self.source, *places, *(self.writer or ()), self.readable), max)
@@ -76,19 +77,19 @@ class Passed(ABC):
 
     @abstractmethod
     def _way(self) -> tuple[tuple[str, ...], str, tuple[float, ...]]:
-        """The stages up to the store that the writer reads, that store, and when each of the stages ended."""
+        """The stages up to the store that the writer reads, the name of that store, and the end of each stage."""
 
 
 @dataclass(frozen=True)
 class PassedS3(Passed):
-    """A change of PostgreSQL's."""
+    """A change of a PostgreSQL row."""
 
     debezium: float
-    """When Debezium made an event of it."""
+    """The time when Debezium made an event of the change."""
     kafka: float
-    """When the event was appended to its topic."""
+    """The time when the event was appended to its topic."""
     landed: float
-    """When it landed in S3, which reports whole seconds."""
+    """The time when the event landed in S3, which reports whole seconds."""
 
     def _way(self) -> tuple[tuple[str, ...], str, tuple[float, ...]]:
         return STAGES_TO_S3, "S3", (self.debezium, self.kafka, self.landed)
@@ -96,9 +97,10 @@ class PassedS3(Passed):
 
 @dataclass(frozen=True)
 class PassedKinesis(Passed):
-    """A change of DynamoDB's, whose source's time is the one that its record tells: also when it arrived in Kinesis."""
+    """A change of a DynamoDB item. The source's time comes from the change's record."""
 
     arrived: float
+    """The time when the record arrived in Kinesis."""
 
     def _way(self) -> tuple[tuple[str, ...], str, tuple[float, ...]]:
         return STAGES_TO_KINESIS, "Kinesis", (self.arrived,)
@@ -109,7 +111,7 @@ class _Source(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """An event; those that are no changes may lack what changes have."""
+    """An event of Debezium. Events other than changes lack some of these fields."""
 
     op: str = ""
     source: _Source = msgspec.field(default_factory=_Source)
@@ -146,8 +148,8 @@ def passed_s3(
 ) -> dict[str, list[PassedS3]]:
     """All changes of PostgreSQL's tables since ``since`` (epoch seconds) that are in the lake, by table.
 
-    ``s3`` is boto3's client; ``landing`` is where the topics land (``s3://bucket/prefix``). ``topics`` are the names of
-    the topics by table. ``commits`` are the events in which writers report their commits.
+    ``s3`` is boto3's client; ``landing`` is the sink's landing folder (``s3://bucket/prefix``). ``topics`` are the
+    names of the topics by table. ``commits`` are the events in which writers report their commits.
     """
     told = _told(commits)
 
@@ -167,7 +169,7 @@ def passed_kinesis(
     since: float,
     commits: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, list[PassedKinesis]]:
-    """All changes of DynamoDB's tables since ``since``, as ``passed_s3`` returns them.
+    """All changes of DynamoDB's tables since ``since``, in the form of ``passed_s3``.
 
     ``kinesis`` is boto3's client. ``streams`` are the names of the streams by table; they still hold all changes since
     ``since``. The tables' commits record the position reached in each stream.
@@ -193,13 +195,15 @@ def _told(commits: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], AtWrite
 
 
 def _after_last_read(cursor: int) -> float:
-    """The first sequence number that may not have been read; a cursor of Kinesis has the last one that was."""
+    """The first sequence number that may not have been read; Kinesis's cursor has the last one that was read."""
     return math.inf if cursor == READ_TO_END else cursor + 1
 
 
 class _Readable:
-    """The times at which the records of a table's topic or stream were readable in the lake. ``end`` returns the first
-    offset, or sequence number, that a cursor has not read."""
+    """The times at which the records of a table's topic or stream were readable in the lake.
+
+    ``end`` returns the first offset, or sequence number, after a cursor.
+    """
 
     def __init__(
         self,
@@ -215,8 +219,11 @@ class _Readable:
                 self._ends.setdefault(source, []).append((end(reached), seen, told.get((table, instant))))
 
     def at(self, source: str, offset: float) -> tuple[float, AtWriter | None] | None:
-        """When an offset of a ``topic/partition``, or a sequence number of a ``stream/shard``, was readable, and what
-        its writer reported. None if no published instant holds it yet."""
+        """When a record was readable, and the times that its writer reported.
+
+        A record is an offset of a ``topic/partition``, or a sequence number of a ``stream/shard``. None if no published
+        instant holds it yet.
+        """
         ends = self._ends.get(source, [])
         at = bisect_right(ends, offset, key=lambda end: end[0])
         return ends[at][1:] if at < len(ends) else None
@@ -252,19 +259,21 @@ def _of_stream(kinesis: Any, name: str, readable: _Readable) -> Iterator[PassedK
 
 
 def _records(kinesis: Any, stream: str, shard: str) -> Iterator[Mapping[str, Any]]:
-    """All records that a shard has."""
+    """All records in a shard."""
     begun = kinesis.get_shard_iterator(StreamName=stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON")
     following = begun["ShardIterator"]
     while following:
         answer = kinesis.get_records(ShardIterator=following)
         yield from answer["Records"]
-        # A call may find nothing where there is something later in the shard.
+        # A call may return no records although later ones exist in the shard.
         following = answer.get("NextShardIterator") if answer["Records"] or answer["MillisBehindLatest"] else None
 
 
 def profile(changes: Sequence[Passed]) -> dict[str, dict[str, float]]:
-    """The mean seconds of each stage, for the changes about the median and for the slowest twentieth. The stages of a
-    group add up to its mean time in all. Empty without changes."""
+    """The mean seconds of each stage, for the changes about the median and for the slowest twentieth.
+
+    The stages of a group add up to the group's mean total. Empty without changes.
+    """
     ranked = [change.stages for change in sorted(changes, key=lambda change: change.seconds)]
     stages = dict.fromkeys(stage for each in ranked for stage in each)
     number = len(ranked)

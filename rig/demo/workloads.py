@@ -29,18 +29,18 @@ class LiveWorkload(Generic[Summary]):
     """The workload of one source."""
 
     changes: str
-    """What it changes, such as ``the orders``."""
+    """The object of the changes, such as ``the orders``."""
     unit: str
-    """What it counts, such as ``transactions``."""
+    """The unit of the counts, such as ``transactions``."""
     workers: int
-    """How many connections or clients it has."""
+    """The number of connections or clients."""
     run: Callable[[WorkloadPlan, OnProgress, threading.Event], Summary]
-    """Runs it; as ``orders_workload.run`` says."""
+    """Runs the workload, like ``orders_workload.run``."""
     one_after_another: Callable[[Sequence[Summary]], Summary]
-    """Sums up runs that came one after another."""
+    """Sums up successive runs."""
 
     def plan(self, seconds: float, rate: float, seed: int = SEED) -> WorkloadPlan:
-        """Return the plan for ``rate`` changes a second over ``seconds``."""
+        """Return the plan for ``rate`` changes per second over ``seconds``."""
         return WorkloadPlan(seconds, round(rate * seconds), self.workers, seed)
 
 
@@ -71,12 +71,12 @@ def of_items(client_factory: Callable[[], Any], contracts: Sequence[Contract]) -
 
 
 def all_changes(workloads: Sequence[LiveWorkload[Any]]) -> str:
-    """Say what these workloads change."""
+    """Return a phrase for the objects that these workloads change."""
     return ", ".join(workload.changes for workload in workloads)
 
 
 def counted(summaries: Sequence[Workload]) -> str:
-    """Say how much these workloads did."""
+    """Return a phrase for the amount of work of these workloads."""
     return ", ".join("{:,} {}".format(*summary.counted()) for summary in summaries)
 
 

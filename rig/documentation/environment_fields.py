@@ -45,7 +45,7 @@ _MORE = {
     "monitoring.comparison_minutes": "../how-to/verify.md#while-all-writes-go-on",
     "bi": "../how-to/query.md#a-dashboard",
 }
-"""The page that says more about a field."""
+"""The page with more about a field, by the field's name."""
 _HEAD = "| field | meaning | default | why |\n|---|---|---|---|\n"
 
 
@@ -64,7 +64,7 @@ def _is_section(field: Field) -> bool:
 
 
 def _section(field: Field, above: str) -> Iterator[str]:
-    """The rows of a section: which kind it is, and the fields of each kind."""
+    """A section's rows: the kinds of the section, and the fields of each kind."""
     if field.default_kind is not None:
         kinds = ", ".join(f"`{_kind(struct)}`" for struct in field.structs)
         default = field.default_kind

@@ -23,7 +23,7 @@ from headwater.yaml_files import END, convert, read_yaml
 LIST = PROMISES
 PAGE = ROOT / "docs" / "promises.md"
 UNIT, TEST, DRILLS = SUITES = ("unit", "test", "drills")
-"""The targets of make that run the tests of promises, from the quickest to the slowest."""
+"""The make targets that run the tests of promises, from the quickest to the slowest."""
 
 _INTRODUCTION = """# Promises and their tests
 This page lists each promise of [What you get](features.md) and of [What happens when something
@@ -44,25 +44,25 @@ class Promise(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A promise, its test and its mutation."""
 
     name: Annotated[str, msgspec.Meta(pattern=rf"^[a-z0-9-]+{END}", extra={"expected": "words joined by hyphens"})]
-    """What ``make promises`` and the rows of docs/reliability.md call it."""
+    """The promise's name, in ``make promises`` and in the rows of docs/reliability.md."""
     promise: str
     """The promise in one sentence."""
     test: str
     """``tests/…/test_file.py::test_name``, or ``connect/…/Test.java::method``."""
     file: str
-    """The file that the mutation changes, below the checkout."""
+    """The file that the mutation changes, relative to the checkout."""
     old: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a text of the file"})]
-    """A text that the file has once: the line to change, with its neighbours if it would not be unique."""
+    """A text that occurs once in the file: the line to change, with its neighbours if it would not be unique."""
     new: str
-    """What stands there instead: the same with one line changed, or without it."""
+    """The text that replaces it: the same with one line changed or removed."""
     features: list[str] = []
-    """Phrases of docs/features.md that promise it."""
+    """The phrases of docs/features.md that make this promise."""
     also: list[str] = []
-    """Other tests that guard it, which need not see the mutation."""
+    """Other tests that guard the promise. They need not fail under the mutation."""
 
     @property
     def change(self) -> tuple[list[str], list[str]]:
-        """The lines that the mutation takes out, and those that it puts there."""
+        """The lines that the mutation removes, and the lines that it adds."""
         before, after = ([line.strip() for line in text.splitlines()] for text in (self.old, self.new))
         lines = list(difflib.ndiff(before, after))
         old, new = ([line[2:] for line in lines if line.startswith(sign)] for sign in "-+")
@@ -84,7 +84,7 @@ class Promises(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def read(path: Path = LIST) -> Promises:
-    """Read the list. Raises UserError, which names the field, if the file is not such a list."""
+    """Read the list. Raises UserError, which names the wrong field, if the file has another structure."""
     return convert(read_yaml(path), Promises, str(path))
 
 

@@ -1,4 +1,4 @@
-"""``docs/reference/python-api.md``: what other programs may import, told by its docstrings."""
+"""``docs/reference/python-api.md``: the modules that other programs may import, from their docstrings."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,8 +8,8 @@ import griffe
 from headwater.paths import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "python-api.md"
-# What reads contracts, renders what is made from them, and compares a lake with its sources. All else may change with
-# any commit.
+# The modules that read contracts, render files from them, and compare a lake with its sources. All others may change
+# with any commit.
 MODULES = (
     "headwater.contract.reading",
     "headwater.contract.model",
@@ -40,7 +40,7 @@ def _module(module: griffe.Object | griffe.Alias) -> str:
 
 
 def _public(module: griffe.Object | griffe.Alias) -> Iterator[griffe.Class | griffe.Function]:
-    """The classes and functions that a module's ``__all__`` names; if it has none, all that it defines."""
+    """The classes and functions in a module's ``__all__``; without it, all that the module defines."""
     for name, member in module.members.items():
         if name in module.exports if module.exports is not None else not (member.is_alias or name.startswith("_")):
             target = member.final_target if isinstance(member, griffe.Alias) else member
@@ -80,7 +80,7 @@ def _signature(callable_: griffe.Function | griffe.Attribute) -> str:
 
 
 def _prose(documented: griffe.Object | griffe.Alias) -> str:
-    """A docstring as Markdown: what it marks as code with two backticks gets one."""
+    """A docstring as Markdown: code in double backticks gets single backticks."""
     text = documented.docstring.value if documented.docstring is not None else ""
     return re.sub(r"``([^`]+)``", r"`\1`", text)
 

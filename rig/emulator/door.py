@@ -1,7 +1,7 @@
-"""The emulator's access check: it lets in programs that have a key of the account, and no page of a browser.
+"""The emulator's access check: it admits programs with a key of the account, and refuses pages in browsers.
 
-ministack checks no signature of the account's own key, takes requests without one, and lets every page in. Here each
-request is checked before ministack sees it, by ministack's own evaluator.
+ministack does not check signatures of the account's own key. It accepts unsigned requests, also from pages. This module
+checks each request before ministack gets it, with ministack's own evaluator.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ _SIGNED = re.compile(
     r",\s*SignedHeaders=([^,\s]+),\s*Signature=\w+"
 )
 _CONTENT_HASH = "x-amz-content-sha256"
-# The signatures that a browser could be made to send, in an address.
+# The query parameters of signatures, because a page could make a browser open a signed URL.
 _IN_QUERY = {"awsaccesskeyid", "signature", "x-amz-algorithm", "x-amz-credential", "x-amz-signature"}
 _HASH = re.compile("[0-9a-f]{64}")
 _RESPONSE_PATH = "/_ministack/cfn-response/"
@@ -58,10 +58,10 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 def hook(port: str) -> None:
-    """Have each request refused that is from a page, for another host, or not signed with a key of the account."""
+    """Refuse each request from a page, for another host, or without a signature by a key of the account."""
     served = app.app
     hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-    # What is checked here is not checked again.
+    # ministack need not repeat the check.
     app.pin_signed_request = lambda *request, **more: None
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,22 +87,26 @@ def hook(port: str) -> None:
 
 
 def _is_foreign(scope: Scope, hosts: set[str]) -> bool:
-    """Whether a request may come from a browser's page. Such a request has an origin, names another host than this, or
-    is the question that a browser sends first."""
+    """Whether a request may come from a browser's page.
+
+    Such a request has an origin, names another host, or is a browser's preflight request.
+    """
     found = [value.decode("latin-1").lower() for name, value in scope["headers"] if name.lower() == b"host"]
     is_from_a_page = any(name.lower() == b"origin" for name, _ in scope["headers"])
     return is_from_a_page or scope["method"] == "OPTIONS" or len(found) != 1 or found[0] not in hosts
 
 
 def _is_response(scope: Scope) -> bool:
-    """Whether a function answers CloudFormation for its custom resource. On AWS, too, such an answer has no signature,
-    and goes to an address that nobody can guess."""
+    """Whether a function answers CloudFormation for its custom resource.
+
+    On AWS, too, such an answer has no signature, and goes to an address that nobody can guess.
+    """
     token = scope["path"].removeprefix(_RESPONSE_PATH)
     return scope["method"] == "PUT" and token != scope["path"] and token in custom_resource._pending
 
 
 async def _refusal(scope: Scope, read: Callable[[], Awaitable[bytes]]) -> tuple[int, dict[str, str], bytes] | None:
-    """The answer to a request that the emulator must refuse; None if it may pass.
+    """The answer to a request that the emulator must refuse; None if the request may pass.
 
     A request passes if a key of the account signed it. For the emulator's own paths, a role's key does not count.
     """
@@ -134,7 +138,10 @@ async def _refusal(scope: Scope, read: Callable[[], Awaitable[bytes]]) -> tuple[
 
 
 def _unsigned_part(headers: dict[str, str], signed: list[str], service: str, body: bytes) -> Any:
-    """The failure of a signature that leaves out what AWS has it cover; None for any other. ministack takes it."""
+    """The failure of a signature that does not cover all parts that AWS requires; None if it does.
+
+    ministack itself accepts such a signature.
+    """
     left = {name for name in headers if name == "host" or name.startswith("x-amz-")} - set(signed)
     told = headers.get(_CONTENT_HASH)
     is_body_signed = told is None or told == hashlib.sha256(body).hexdigest()
@@ -144,7 +151,7 @@ def _unsigned_part(headers: dict[str, str], signed: list[str], service: str, bod
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """The headers as they are signed: the values of one that is sent several times are joined."""
+    """The headers in their signed form: several values of one header are joined."""
     headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name, text = raw.decode("latin-1").lower(), decode_header_value(value)
@@ -153,15 +160,18 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 def _signed_path(path: str, headers: dict[str, str]) -> str:
-    """Return the path that the client signed. ``rig.local.spark`` has Spark's S3 client sign as for any other service:
-    it escapes the escaped path once more."""
+    """Return the path that the client signed.
+
+    ``rig.local.spark`` makes Spark's S3 client sign as for any other service: the client escapes the escaped path once
+    more.
+    """
     if "aws-sdk-java/1." in headers.get("user-agent", ""):
         return quote(quote(unquote(path), safe=_UNESCAPED), safe=_UNESCAPED)
     return path
 
 
 def _read_again(receive: Receive) -> tuple[Callable[[], Awaitable[bytes]], Receive]:
-    """A function that reads the body of a request, and one that gives it to ministack once more."""
+    """A function that reads the body of a request, and one that gives the body to ministack again."""
     messages: list[Message] = []
 
     async def read() -> bytes:
@@ -192,8 +202,10 @@ async def _answer(send: Send, status: int, headers: dict[str, str], body: bytes)
 
 
 def _execution_credentials(run: bytes) -> Callable[[dict[str, Any]], dict[str, str]]:
-    """The credentials that a function gets of its role. ministack makes them of names that anybody knows; here they
-    depend on ``run`` too, which nobody does."""
+    """The credentials of a function's role.
+
+    ministack derives them from names that anybody knows. Here they also depend on ``run``, which nobody else knows.
+    """
 
     def made(config: dict[str, Any]) -> dict[str, str]:
         account, _ = lambda_runtime._account_region_from_function_config(config)

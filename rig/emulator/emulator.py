@@ -1,7 +1,7 @@
-"""The emulator of AWS's control plane, ministack, with Headwater's handlers for what it lacks or only pretends to do.
+"""The emulator of AWS's control plane, ministack, with Headwater's handlers for services that it lacks or only mimics.
 
-It runs in an environment of its own (``requirements.txt`` beside this file), so it imports nothing of Headwater.
-``HEADWATER_HANDLERS`` is the address of the process that has the handlers (``rig.local_aws.handlers``). That process
+It runs in its own environment (``requirements.txt`` beside this file), so it imports nothing of Headwater.
+``HEADWATER_HANDLERS`` is the URL of the process that has the handlers (``rig.local_aws.handlers``). That process
 answers requests that carry ``HEADWATER_HANDLERS_TOKEN``:
 
 - resource types of CloudFormation, created, updated and deleted there;
@@ -63,14 +63,14 @@ HOOKS = (
 """The functions and attributes of ministack that this module and its hooks call or replace."""
 
 _OBJECTS_OF_A_BUCKET = {"delete", "list-type", "prefix", "uploads", "versions"}
-"""The queries by which requests without a key are about objects."""
+"""The query parameters that mark an unsigned request as one about objects."""
 _BUCKET_TYPE = "AWS::S3::Bucket"
 _SECRET_TYPE = "AWS::SecretsManager::Secret"  # noqa: S105  # a type
 _SERVERLESS = "AWS::Serverless-2016-10-31"
 _BUCKET_ATTRIBUTES = {"versioning"}
-"""The settings of a bucket that the store needs, too."""
-# Of the connection, of the caller's signature, and of the chunks in which a body came. Nor has SeaweedFS to encrypt: it
-# could not read that again, since it asks its volumes for it without the TLS that they demand.
+"""The bucket settings that the store needs, too."""
+# Headers that belong to one connection, to the caller's signature or to a chunked body. Encryption is left out too:
+# SeaweedFS could not read encrypted objects again, since it queries its volumes without the TLS that they require.
 _NOT_FORWARDED = {
     "authorization",
     "connection",
@@ -90,7 +90,7 @@ _NOT_FORWARDED = {
     "x-amz-trailer",
 }
 _CONNECTIONS = 32
-# By no proxy of the user's.
+# Ignore the user's proxies.
 _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 # Longer than any part takes to start.
 _PART_SECONDS = 600
@@ -99,14 +99,14 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 class OwnHandlers:
-    """The process that has Headwater's handlers; ``token`` lets requests in."""
+    """The process that has Headwater's handlers; it accepts requests with ``token``."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url
         self._headers = {"Authorization": token, "Content-Type": "application/json"}
 
     def ask(self, path: str, question: Mapping[str, Any] | None = None) -> Any:
-        """Send a request, and return the answer. Raises ValueError with the handler's own words if it refuses."""
+        """Send a request, and return the answer. Raises ValueError with the handler's message if it refuses."""
         body = None if question is None else json.dumps(question).encode()
         request = urllib.request.Request(f"{self._url}{path}", body, self._headers)
         try:
@@ -116,8 +116,10 @@ class OwnHandlers:
             raise ValueError(error.read().decode(errors="replace")) from None
 
     def resource_handlers(self, kind: str, original: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-        """The functions that ministack calls for a resource of a type. ``original`` are its own handlers, for the
-        resources that ours leave to it."""
+        """The functions that ministack calls for the resources of a type.
+
+        ``original`` are ministack's own handlers, for the resources that ours leave to them.
+        """
 
         def ask(request: str, *arguments: Any, **question: Any) -> Any:
             answer = self.ask(f"/resources/{request}", {"type": kind, **question})
@@ -139,8 +141,10 @@ class OwnHandlers:
         return {"create": create, "update": update, "delete": delete}
 
     def watch(self, kind: str, create: Callable[..., Any]) -> Callable[..., Any]:
-        """A handler of ministack's that makes a resource. It fails if the template sets a property that nothing read
-        and that has to have an effect."""
+        """Wrap a handler of ministack's that makes a resource.
+
+        The new handler fails if the template sets a property that nothing has read and that must have an effect.
+        """
 
         def watched(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
             seen = Watched(properties)
@@ -151,7 +155,7 @@ class OwnHandlers:
         return watched
 
     def watch_update(self, kind: str, update: Callable[..., Any]) -> Callable[..., Any]:
-        """The same for a handler that changes a resource: it fails if nothing read a property that changed or went."""
+        """Wrap a handler that changes a resource; it fails if nothing read a property that changed or disappeared."""
 
         def watched(physical_id: str, former: dict[str, Any], properties: dict[str, Any], *of: Any) -> Any:
             seen = Watched(properties)
@@ -170,7 +174,7 @@ class OwnHandlers:
     async def call(
         self, service: str, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
     ) -> Answer | None:
-        """Have a request to an API answered; None if it is left to the emulator."""
+        """Let Headwater's handlers answer an API request; None if they leave it to the emulator."""
         question = {
             "method": method,
             "path": path,
@@ -185,31 +189,33 @@ class OwnHandlers:
 
 
 class _Signer(S3SigV4Auth):
-    """Signs with a key of the object store. What goes from here to there, nobody changes on its way."""
+    """Signs requests with a key of the object store. Nothing changes them on the way to the store."""
 
     def payload(self, request: Any) -> str:
         return UNSIGNED_PAYLOAD
 
 
 class Objects:
-    """The objects of S3. The object store at ``endpoint`` keeps them; requests are signed with ``key`` and
-    ``secret``."""
+    """The S3 objects, which the object store at ``endpoint`` keeps.
+
+    Requests are signed with ``key`` and ``secret``.
+    """
 
     def __init__(self, endpoint: str, key: str, secret: str, region: str) -> None:
         self._endpoint = endpoint
         self._signer = _Signer(Credentials(key, secret), "s3", region)
-        # Keeps its connections, each for one request at a time.
+        # A pool of connections, each for one request at a time.
         self._session = URLLib3Session(
             timeout=_PART_SECONDS,
             max_pool_connections=_CONNECTIONS,
-            # Or a body waits for the answer to its headers, 40 ms long.
+            # Otherwise a body waits 40 ms for the answer to its headers.
             socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
         )
 
     def dispatch(
         self, method: str, bucket: str, key: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
     ) -> Answer:
-        """Have the store answer a request to S3 about objects, and ministack any other."""
+        """Let the store answer an S3 request about objects, and ministack any other request."""
         if bucket not in s3._buckets and not (method == "PUT" and not key):
             return _dispatch(method, bucket, key, headers, body, query)
         if key or query.keys() & _OBJECTS_OF_A_BUCKET or (method == "GET" and not query.keys() - {"x-id"}):
@@ -224,13 +230,13 @@ class Objects:
         return answer
 
     def read(self, bucket: str, key: str, version_id: str | None = None) -> bytes | None:
-        """An object's content; None if there is none."""
+        """An object's content; None if the object does not exist."""
         query = {"versionId": [version_id]} if version_id else {}
         status, _, body = self._send("GET", bucket, key, {}, b"", query)
         return body if status == HTTPStatus.OK else None
 
     def bucket_handlers(self, original: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-        """ministack's handlers of buckets, which make and delete the store's bucket too."""
+        """ministack's handlers of buckets, extended to make and delete the store's bucket too."""
 
         def create(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
             name, attributes = original["create"](logical_id, properties, stack)
@@ -238,7 +244,7 @@ class Objects:
             if properties.get("VersioningConfiguration", {}).get("Status") == "Enabled":
                 body = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
                 self._send("PUT", name, "", {}, body, {"versioning": [""]})
-            # ministack forgets them, and CDK's function empties the buckets that have one of these alone.
+            # ministack drops these tags, but CDK's function empties only buckets that have one of them.
             tags = "".join(
                 f"<Tag><Key>{escape(tag['Key'])}</Key><Value>{escape(tag['Value'])}</Value></Tag>"
                 for tag in properties.get("Tags", [])
@@ -269,7 +275,7 @@ class Objects:
 
 
 def secret_handlers(original: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """ministack's handlers of secrets, with the ARN for what ``Ref`` gives: rights name it."""
+    """ministack's handlers of secrets, changed so that ``Ref`` returns the ARN, because policies name it."""
 
     def name_of(arn: str) -> str:
         return arn.partition(":secret:")[2].rpartition("-")[0]
@@ -296,25 +302,25 @@ _dispatch = s3._dispatch
 
 
 def check_hooks() -> None:
-    """Raise SystemExit if ministack is not the one that these hooks are for."""
+    """Raise SystemExit if the installed ministack does not match these hooks."""
     missing = [f"{module.__name__}.{name}" for module, name in HOOKS if not hasattr(module, name)]
     found = version("ministack")
     if missing or found != VERSION:
         sys.exit(
-            f"ministack: found {found}, expected {VERSION}, for which the hooks are. Missing names: "
+            f"ministack: found {found}, expected {VERSION}, which the hooks are written for. Missing names: "
             f"{', '.join(missing) or 'none'}. Run `headwater dev assets`"
         )
 
 
 def hook(own: OwnHandlers) -> None:
-    """Hand requests on to our handlers and to the object store, as far as they say that they answer them."""
+    """Pass requests to our handlers and to the object store, if these answer them."""
     answered = own.ask("/answers")
     types = set(answered["resource_types"])
     handlers = provisioners._RESOURCE_HANDLERS
     for kind, handler in handlers.items():
         if kind not in types and "create" in handler:
             handlers[kind] = {**handler, "create": own.watch(kind, handler["create"])}
-            # Without it, an update is a creation.
+            # Without this, an update would be a creation.
             if "update" in handler:
                 handlers[kind]["update"] = own.watch_update(kind, handler["update"])
     for kind in types:
@@ -322,7 +328,7 @@ def hook(own: OwnHandlers) -> None:
     blocks = stacks._runs_on_worker_thread
     stacks._runs_on_worker_thread = lambda kind: kind in types or blocks(kind)
 
-    # What it would expand is answered as it is.
+    # Templates that ministack would expand by the serverless transform stay as they are.
     declared = engine.declared_transforms
     engine.declared_transforms = lambda template: [name for name in declared(template) if name != _SERVERLESS]
 
@@ -333,7 +339,7 @@ def hook(own: OwnHandlers) -> None:
 
     handlers[_SECRET_TYPE] = secret_handlers(handlers[_SECRET_TYPE])
 
-    # Nobody but a service of AWS's may send an event of aws.emr: our handlers sign their events by this.
+    # Only an AWS service may send an event of aws.emr. Our handlers sign their events by this secret.
     put_events = eventbridge._put_events
 
     def signed(data: dict[str, Any], allow_aws_source: bool = False) -> Any:
@@ -353,13 +359,15 @@ def hook(own: OwnHandlers) -> None:
         return scope[3] if len(scope) > 3 and scope[3] in operations else detect(method, path, headers, query)
 
     app.detect_service = detect_service
-    # These would be answered before the service is asked for.
+    # ministack would answer these before it calls the service.
     app._RDS_DATA_PATHS = frozenset()
 
 
 def undo_failed_creations() -> None:
-    """Have a custom resource deleted that said that its creation failed, as CloudFormation does in its rollback.
-    ministack would forget it, with all that it had made by then."""
+    """Delete a custom resource whose creation failed, as CloudFormation does in its rollback.
+
+    ministack would forget the resource, with everything that it had created by then.
+    """
     invoke, deliver = custom_resource.invoke_custom_resource, custom_resource.deliver_response
     failed: dict[tuple[str, str], str] = {}
 
@@ -397,8 +405,8 @@ def undo_failed_creations() -> None:
 def number_records_as_kinesis_does() -> None:
     """Give Kinesis's records sequence numbers without leading zeros, as AWS does.
 
-    ministack compares the numbers as texts. With zeros, a reader that goes on after a number whose zeros it has dropped
-    would skip all records.
+    ministack compares the numbers as texts. A reader that drops the zeros of a number and goes on after it would skip
+    all records.
     """
     following = kinesis._next_sequence_number
     kinesis._next_sequence_number = lambda: f"4{following()}"
@@ -407,8 +415,10 @@ def number_records_as_kinesis_does() -> None:
 def _handler(
     own: OwnHandlers, service: str, names: set[str], original: Callable[..., Any] | None
 ) -> Callable[..., Any]:
-    """Hand on an API's operations that have one of these names, or none, in ``X-Amz-Target``. Hand on all operations
-    of an API that ministack does not know."""
+    """A handler for an API's operations with one of these names, or with none, in ``X-Amz-Target``.
+
+    All operations of an API that ministack does not know are forwarded.
+    """
 
     async def handle(
         method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
@@ -426,7 +436,7 @@ def _handler(
 
 if __name__ == "__main__":
     check_hooks()
-    # The functions get what is left of these variables.
+    # The functions inherit the remaining variables.
     own = OwnHandlers(os.environ.pop("HEADWATER_HANDLERS"), os.environ.pop("HEADWATER_HANDLERS_TOKEN"))
     hook(own)
     undo_failed_creations()
@@ -434,6 +444,6 @@ if __name__ == "__main__":
     metrics.hook()
     rights.hook(lambda arn: own.ask("/tags", {"arn": arn}))
     door.hook(os.environ["GATEWAY_PORT"])
-    # ministack makes its own loop.
+    # ministack makes its own event loop.
     asyncio.set_event_loop(None)
     app.main()

@@ -1,5 +1,5 @@
-// Loaded into CDK's command line: it looks at a stack every 5 s, which is for AWS's sake. The local AWS has often done
-// its part a moment later.
+// Loaded into CDK's command line, which polls a stack only every 5 s to spare AWS. The local AWS is often ready a moment
+// later, so here CDK polls every second.
 "use strict";
 
 const patient = globalThis.setTimeout;
@@ -10,5 +10,5 @@ function setTimeout(callback, ms, ...rest) {
   return patient(callback, ms === CDK_MS ? HERE_MS : ms, ...rest);
 }
 
-// So that util.promisify finds what it looks for.
+// util.promisify looks for a property of the original function.
 globalThis.setTimeout = Object.setPrototypeOf(setTimeout, patient);

@@ -1,5 +1,8 @@
-"""Metrics that services of AWS's send of themselves where ministack is the service, and does not. Alarms are the
-parts' (``rig.local_aws.cloudwatch``): ministack's pass over dimensions, single periods and missing values."""
+"""Metrics that AWS services send by themselves, for the services that ministack mimics without metrics.
+
+Alarms are evaluated in ``rig.local_aws.cloudwatch``: ministack ignores an alarm's dimensions, its number of periods,
+and missing values.
+"""
 
 import re
 import time
@@ -29,12 +32,12 @@ _LITERAL = re.compile(r'"([^"]+)"')
 _ARRIVAL = b'"ApproximateArrivalTimestamp":'
 _SECONDS = re.compile(rb" ?([\d.]+)")
 _RULE = "rule "
-# No alarm looks back further, and each value of a metric is looked at every minute.
+# No alarm reads values from further back, and each value of a metric is evaluated every minute.
 _KEPT_SECONDS = 3 * 3600
 
 
 def hook() -> None:
-    """Send the metrics, and leave alarms alone."""
+    """Send the metrics, and turn off ministack's evaluation of alarms."""
     cloudwatch.TWO_WEEKS_SECONDS = _KEPT_SECONDS
     cloudwatch._evaluate_alarm = lambda alarm: None
     cloudwatch_logs._compile_filter_pattern = _any_of_terms(cloudwatch_logs._compile_filter_pattern)
@@ -60,7 +63,7 @@ def _of_a_text(put: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]
 
 
 def _any_of_terms(compile_: Callable[[str], Callable[[str], bool]]) -> Callable[[str], Callable[[str], bool]]:
-    """Have a pattern of several terms, each with a question mark, take what holds any of them, by their letters."""
+    """Make a pattern of several terms with question marks match a line that contains any of them, in the same case."""
 
     def compiling(pattern: str) -> Callable[[str], bool]:
         terms = pattern.split()
@@ -85,7 +88,7 @@ def _counting_lines(put: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str,
             text = _LITERAL.fullmatch(described["filterPattern"])[1]
             found = sum(1 for line in lines if text in line)
             for metric in described["metricTransformations"]:
-                # Its value for each line that it finds; where it finds none, its default once.
+                # The filter's value for each line that it finds; without a match, its default value once.
                 values = [float(metric["metricValue"])] * found or [metric.get("defaultValue")]
                 for value in values:
                     if value is not None:
@@ -96,7 +99,7 @@ def _counting_lines(put: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str,
 
 
 def _counting_rules(matches: Callable[..., bool]) -> Callable[..., bool]:
-    """Send how often a rule of EventBridge has met its pattern."""
+    """Send how often an event has matched an EventBridge rule."""
 
     def counting(pattern: str, view: Any, owner: str = "rule") -> bool:
         found = matches(pattern, view, owner)
@@ -109,7 +112,7 @@ def _counting_rules(matches: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _telling_age(get: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
-    """Send how old the last record is that a reader of a stream has got; one that gets none has read all."""
+    """Send the age of the last record that a stream's reader has received; a reader without records has read all."""
 
     def telling(data: dict[str, Any]) -> Any:
         state = kinesis._shard_iterators.get(data.get("ShardIterator"))

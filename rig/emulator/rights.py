@@ -1,4 +1,4 @@
-"""The evaluation of IAM's rights, as far as ministack's differs from AWS's or does not know our handlers' resources."""
+"""Corrections of ministack's evaluation of IAM rights, and the names of our handlers' resources in it."""
 
 import json
 import logging
@@ -39,8 +39,8 @@ Tags = Callable[[str], dict[str, str]]
 
 
 def hook(tags: Tags) -> None:
-    """Have requests allowed and refused as AWS does."""
-    # What does not leave this machine is as good as TLS, which the policies of the buckets ask for.
+    """Make requests allowed and refused as on AWS."""
+    # Requests on this machine count as TLS, which the bucket policies require.
     pin = app.pin_request_origin
     app.pin_request_origin = lambda address, _: pin(address, True)
 
@@ -66,7 +66,7 @@ def _telling(check: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_aws_names_them(extract: Callable[..., str]) -> Callable[..., str]:
-    """The resource that a request is about, as policies name it."""
+    """The resource of a request, in the form in which policies name it."""
 
     def extracted(
         service: str, method: str, path: str, headers: Any, body: bytes, query: Any, region: str, account: str
@@ -76,27 +76,27 @@ def _as_aws_names_them(extract: Callable[..., str]) -> Callable[..., str]:
             return named.group() if named else "*"
         operation = headers.get("x-amz-target", "").rpartition(".")[2]
         if service == "kinesis" and operation == "GetRecords":
-            # The stream is the iterator's.
+            # An iterator's stream.
             iterator = kinesis._shard_iterators.get(json.loads(body)["ShardIterator"])
             return f"arn:aws:kinesis:{region}:{account}:stream/{iterator['stream']}" if iterator else "*"
         arn = extract(service, method, path, headers, body, query, region, account)
         if service == "logs" and operation not in _TAGGING and _LOG_GROUP.fullmatch(arn):
             return f"{arn}:*"
-        # Parameters that AWS publishes are of no account.
+        # The ARNs of parameters that AWS publishes have no account.
         return _PUBLIC_PARAMETER.sub(r"\1\2", arn)
 
     return extracted
 
 
 def _with_conditions(context: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """The values of a request that conditions of policies name."""
+    """The values of a request for the conditions of policies."""
 
     def known(service: str, action: str, body: bytes, query: Any) -> dict[str, Any]:
         found = context(service, action, body, query)
         if action == "cloudwatch:PutMetricData":
             found["cloudwatch:namespace"] = iam_actions._param(body, query, "Namespace")
         if action == "events:PutEvents":
-            # AWS looks at one entry after the other.
+            # AWS checks each entry separately.
             found["events:source"] = ",".join({entry["Source"] for entry in json.loads(body)["Entries"]})
         return found
 
@@ -116,9 +116,11 @@ def _with_tags(enforce: Callable[..., Any], tags: Tags) -> Callable[..., Any]:
 
 
 def _of_services(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a handler assume a role as the service of AWS's that it stands for, if the role trusts that service with that
-    resource. The handler calls as the account itself. The session has the service's name, and the external id is the
-    resource."""
+    """Let a handler assume a role as an AWS service, if the role trusts that service for that resource.
+
+    The handler calls with the account's own credentials. The session has the service's name, and the external id is the
+    resource.
+    """
 
     def evaluated(document: Any, caller: str, context: Any = None) -> bool:
         known = {} if context is None else context.service_context
@@ -134,7 +136,7 @@ def _of_services(evaluate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _names(principal: Any, service: str) -> bool:
-    """Whether a statement about a principal is about a service."""
+    """Whether a statement's principal includes a service."""
     if not isinstance(principal, dict):
         return bool(principal == "*")
     return service in _listed(principal.get("Service", [])) or "*" in _listed(principal.get("AWS", []))

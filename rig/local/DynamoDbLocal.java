@@ -28,11 +28,12 @@ import org.eclipse.jetty.util.BufferUtil;
 import org.eclipse.jetty.util.Callback;
 
 /**
- * Starts DynamoDB Local on a port of 127.0.0.1: {@code DynamoDbLocal PORT}. It answers only requests that are signed with
- * the credentials in its environment. DynamoDB Local's own {@code ServerRunner} listens on all addresses of the machine,
- * takes every signature, and answers pages in browsers. Everything stays in memory, in one database, and no telemetry is
- * sent, as with {@code ServerRunner -inMemory -sharedDb -disableTelemetry}. Run from its source, so that it needs no
- * build.
+ * Starts DynamoDB Local on a port of 127.0.0.1: {@code DynamoDbLocal PORT}.
+ *
+ * <p>It answers only requests that are signed with the credentials in its environment. DynamoDB Local's own {@code
+ * ServerRunner} listens on all addresses of the machine, accepts every signature, and answers pages in browsers.
+ * Everything stays in memory, in one database, and no telemetry is sent, as with {@code ServerRunner -inMemory
+ * -sharedDb -disableTelemetry}. This program runs from its source, so it needs no build.
  */
 public final class DynamoDbLocal {
     public static void main(String[] arguments) throws Exception {
@@ -50,8 +51,9 @@ public final class DynamoDbLocal {
     }
 
     /**
-     * Hands requests on that carry a signature (version 4) by one access key, and refuses all others with status 403.
-     * The rules are the same as in {@code rig/local/signature.py}; DynamoDB knows only {@code POST /}.
+     * Forwards requests with a signature (version 4) by one access key, and refuses all others with status 403.
+     *
+     * <p>The rules are the same as in {@code rig/local/signature.py}; DynamoDB knows only {@code POST /}.
      */
     static final class SignedOnly extends Handler.Wrapper {
         private static final Pattern AUTHORIZATION = Pattern.compile(
@@ -60,7 +62,7 @@ public final class DynamoDbLocal {
         private static final DateTimeFormatter TIMESTAMP =
                 DateTimeFormatter.ofPattern("yyyyMMdd'T'HHmmss'Z'").withZone(ZoneOffset.UTC);
         private static final Duration SKEW = Duration.ofMinutes(15);
-        /** That of DynamoDB's requests. */
+        /** The size limit of DynamoDB's requests. */
         private static final long LARGEST_BODY = 16L << 20;
 
         private final String key;
@@ -74,7 +76,7 @@ public final class DynamoDbLocal {
 
         @Override
         public boolean handle(Request request, Response response, Callback callback) throws Exception {
-            // Who it is that sends so much is known only when it has been read.
+            // The sender of a body is verified only after the body has been read, so its size is limited first.
             boolean isTooLarge = request.getLength() < 0 || request.getLength() > LARGEST_BODY;
             ByteBuffer body = isTooLarge ? BufferUtil.EMPTY_BUFFER : Content.Source.asByteBuffer(request);
             String refusal = refusal(request, BufferUtil.toArray(body));
@@ -88,7 +90,7 @@ public final class DynamoDbLocal {
             return true;
         }
 
-        /** Why a request is not answered; null where it is. */
+        /** Returns why a request is refused; null if it is not. */
         private String refusal(Request request, byte[] body) throws GeneralSecurityException {
             HttpFields headers = request.getHeaders();
             if (headers.contains("Origin")) {
@@ -151,7 +153,7 @@ public final class DynamoDbLocal {
         }
     }
 
-    /** A request whose body has been read, to be read again. */
+    /** A request whose body has been read and can be read again. */
     private static final class Read extends Request.Wrapper {
         private final ByteBufferContentSource body;
 

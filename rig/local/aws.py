@@ -18,19 +18,23 @@ REGION = "eu-central-1"
 
 
 def make_credentials() -> dict[str, str]:
-    """Return new credentials, as the variables in which AWS's tools expect them. They open nothing but the parts that
-    are started with them, and the developer's own never reach a part."""
-    # DynamoDB Local takes letters and digits only for a key.
+    """Return new credentials, as the variables in which AWS's tools expect them.
+
+    The credentials work only for parts that are started with them. The developer's own credentials never reach a part.
+    """
+    # DynamoDB Local accepts only letters and digits in a key.
     return {"AWS_ACCESS_KEY_ID": "headwaterlocal", "AWS_SECRET_ACCESS_KEY": secrets.token_urlsafe(30)}
 
 
 def environment(credentials: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a child that uses these credentials: this process's, without the user's AWS settings
-    and proxies."""
+    """Return the environment of a child with these credentials: this process's without AWS settings and proxies.
+
+    The AWS settings and proxies left out are the user's own.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
-        # A proxy of the user's would get what is meant for parts of this machine.
+        # A proxy of the user's would receive requests to parts of this machine.
         if not name.startswith("AWS_") and not name.lower().endswith("_proxy")
     }
     return {
@@ -45,7 +49,7 @@ def environment(credentials: Mapping[str, str]) -> dict[str, str]:
 
 
 def write_variables(path: Path, environment: Mapping[str, str]) -> None:
-    """Write AWS's variables of an environment to a private file, see ``private_files.write_variables``."""
+    """Write an environment's AWS variables to a private file, see ``private_files.write_variables``."""
     of_aws = {name: value for name, value in environment.items() if name.startswith("AWS_")}
     private_files.write_variables(path, of_aws)
 
@@ -63,12 +67,15 @@ def client(service: str, endpoint: str, credentials: Mapping[str, str]) -> Any:
 
 
 class AwsApi(Part):
-    """An object store for S3 and one moto server for the rest, on free ports of 127.0.0.1 that stay the same over
-    restarts.
+    """An object store for S3 and one moto server for the rest, on free ports of 127.0.0.1.
 
-    moto keeps everything in memory: ``stop`` and ``kill`` lose it. No object is lost, because ``store`` is a part of
-    its own that only starts and stops with this one. Kinesis streams behave as in AWS, see ``rig.local.moto_server``.
-    Both answer only requests that are signed with ``credentials``, which are made anew with each ``AwsApi``.
+    The ports stay the same over restarts.
+
+    moto keeps everything in memory, so ``stop`` and ``kill`` lose it. No object is lost, because ``store`` is a
+    separate part that only starts and stops with this one. Kinesis streams behave as in AWS, see
+    ``rig.local.moto_server``.
+
+    Both answer only requests that are signed with ``credentials``. Each ``AwsApi`` makes new ones.
     """
 
     name = "the AWS API (moto)"
@@ -96,8 +103,10 @@ class AwsApi(Part):
 
     @property
     def variables(self) -> Path:
-        """The file from which a person's shell takes the variables of all services here, by ``. FILE``, once it is
-        written."""
+        """The file with the variables of all services here, once it is written.
+
+        A person's shell reads it by ``. FILE``.
+        """
         return self.folder / "variables"
 
     def client(self, service: str) -> Any:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 _AUTHORITY = "Headwater's local authority"
 _VALID = datetime.timedelta(days=30)
 _AUTHORITY_VALID = datetime.timedelta(days=3650)
-# A clock that is a little behind must not see a certificate of the future.
+# A client's clock may be a little behind, so certificates are valid from a little earlier.
 _BEFORE = datetime.timedelta(minutes=10)
 
 
@@ -38,14 +38,16 @@ class ServerCertificate:
 
 @dataclass(frozen=True)
 class Authority:
-    """An authority that signs certificates: its own one, which clients trust, and its private key; both PEM."""
+    """An authority that signs certificates. Both fields are PEM."""
 
     root: str
+    """The authority's own certificate, which clients trust."""
     key: str
+    """The authority's private key."""
 
     @classmethod
     def make(cls) -> Authority:
-        """A new one."""
+        """Make a new authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         root = (
             _builder(_AUTHORITY, _AUTHORITY, key.public_key(), _AUTHORITY_VALID)

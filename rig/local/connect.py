@@ -23,28 +23,30 @@ from rig.local.processes import Part, Process, ProcessError, Program, free_port
 HEAP = "512m"
 REQUEST_SECONDS = 30
 SOON_SECONDS = 2
-# The worker takes a restart down, and does it a moment later: one that then stands still has no more to restart.
+# The worker accepts a restart, and does it a moment later. If it has stood still since, it has nothing more to restart.
 RESTART_PATIENCE_SECONDS = 15
 _POLL_SECONDS = 0.3
 _EXTENSION = "org.apache.kafka.connect.rest.basic.auth.extension"
 _CLIENTS = ("", "producer.", "consumer.", "admin.")
-# A database of one's own may have an IPv6 address alone.
+# A user's database may have only an IPv6 address.
 _FLAGS = ("-Djava.net.preferIPv4Stack=false",)
-# A worker answers so until it hears that the leader of its group has left.
+# A worker gives this answer until it learns that the leader of its group has left.
 _LEADER_GONE = "IO Error trying to forward REST request"
 
 
 class ConnectWorker(Part):
     """One distributed worker, alone in its group, on a free port of 127.0.0.1 that stays the same over restarts.
 
-    ``folder`` takes its configuration and log, and ``access`` lets it into the broker. ``properties`` are the worker
-    configuration that AWS gets too (``definitions.connectors.worker_properties``). The settings that MSK Connect makes
-    itself are added here: addresses, the login to the broker, the plugin path, replication factors and topics' names.
-    ``group`` is the worker's Connect cluster: its group, and the start of its topics' names. ``plugins``
-    is the folder that holds a folder per plugin. ``environment`` has the variables by which the plugins find AWS.
-    ``log`` is its log.
+    ``folder`` takes its configuration and log, and ``access`` lets the worker log in to the broker. ``properties`` are
+    the worker configuration, the same as on AWS (``definitions.connectors.worker_properties``). This class adds the
+    settings that MSK Connect makes itself: addresses, the login to the broker, the plugin path, replication factors and
+    topics' names.
 
-    The REST interface asks for the password of ``USER``, which is that of all workers of the group.
+    ``group`` is the worker's Connect cluster: its consumer group, and the prefix of its topics' names. ``plugins`` is
+    the folder with one folder per plugin. ``environment`` has the variables by which the plugins find AWS. ``log`` is
+    the worker's log.
+
+    The REST interface asks for the user ``USER`` and a password. All workers of the group have the same password.
     """
 
     name = "the Kafka Connect worker"
@@ -71,32 +73,34 @@ class ConnectWorker(Part):
 
     @property
     def url(self) -> str:
-        """The address of its REST interface."""
+        """The URL of the worker's REST interface."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def curl_options(self) -> Path:
-        """A file of options with which ``curl --config`` is let into the REST interface."""
+        """A file of options with which ``curl --config`` may use the REST interface."""
         return self.folder / "curl.options"
 
     @property
     def _password(self) -> str:
-        # A worker hands requests with their password on to its group's leader, so both have the same. Whoever learns
-        # it does not learn the broker's.
+        # A worker forwards requests with their password to its group's leader, so both have the same. It differs from
+        # the broker's password, which the holder of this one does not learn.
         return hmac.new(self.access.password.encode(), self.group.encode(), hashlib.sha256).hexdigest()
 
     def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout: float = REQUEST_SECONDS
     ) -> requests.Response:
-        """Send a request to the REST interface, and return the answer whatever its status. Raises ``ProcessError`` when
-        the worker has ended or is not up yet, and requests' errors when it does not answer within ``timeout`` seconds.
+        """Send a request to the REST interface, and return the answer whatever its status.
+
+        Raises ``ProcessError`` if the worker has ended or is not up yet, and requests' errors if it does not answer
+        within ``timeout`` seconds.
         """
-        # The password goes to nobody who has taken the port of a worker that has ended.
+        # Another program may have taken the port of a worker that has ended. It must not get the password.
         self.check()
         if not self._has_port:
             raise ProcessError(f"{self.name} has not opened its port yet")
         with requests.Session() as session:
-            # No proxy of the user's, and no login of a ``.netrc``.
+            # Ignore the user's proxy, and the logins of a ``.netrc``.
             session.trust_env = False
             session.auth = (USER, self._password)
             return session.request(method, self.url + path, json=body, timeout=timeout)
@@ -119,17 +123,19 @@ class ConnectWorker(Part):
             return []
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
-        """Return a connector's committed offsets as Connect gives them: each a ``partition`` and an ``offset``."""
+        """Return a connector's committed offsets in Connect's form: each a ``partition`` and an ``offset``."""
         answer: list[dict[str, Any]] = self._request("GET", f"/connectors/{quote(name)}/offsets")["offsets"]
         return answer
 
     def restart(self, name: str) -> None:
-        """Restart a connector with all its tasks, and wait until those that had failed are on their way. One that is
-        not when the worker stands still has failed again."""
+        """Restart a connector with all its tasks, and wait until the failed tasks have started again.
+
+        A task that has not started when the worker stands still has failed again.
+        """
         self._request("POST", f"/connectors/{quote(name)}/restart?includeTasks=true")
         with suppress(StuckError):
             wait_until(
-                f"the failed tasks of {name} to be restarted",
+                f"the failed tasks of {name} to restart",
                 lambda: not self._has_failed(name),
                 patience=RESTART_PATIENCE_SECONDS,
                 work=self._work,
@@ -144,8 +150,10 @@ class ConnectWorker(Part):
         self._request("DELETE", f"/connectors/{quote(name)}")
 
     def await_running(self, name: str) -> None:
-        """Wait until a connector and at least one task run. Raises ``ProcessError`` with the trace when one failed, and
-        ``StuckError`` when the worker stands still."""
+        """Wait until a connector and at least one task run.
+
+        Raises ``ProcessError`` with the trace if one has failed, and ``StuckError`` if the worker stands still.
+        """
 
         def runs() -> bool:
             self.check()
@@ -162,7 +170,7 @@ class ConnectWorker(Part):
         wait_until(f"the connector {name} to run", runs, partial(self._parts, name), work=self._work)
 
     def _parts(self, name: str) -> list[str]:
-        """The states of a connector and its tasks; none if the worker does not know it yet."""
+        """The states of a connector and its tasks; none if the worker does not know the connector yet."""
         try:
             status = self.status(name)
         except UserError:
@@ -201,7 +209,7 @@ class ConnectWorker(Part):
         return Process(program, ready=answers, port=self.port)
 
     def _write_logins(self) -> Path:
-        """Write who may use the REST interface, for the worker and for curl, and return the worker's file of it."""
+        """Write the REST interface's logins for the worker and for curl. Returns the worker's file."""
         users, logins = self.folder / "rest.users", self.folder / "rest.logins"
         java.write_properties(users, [(USER, self._password)])
         module = f"{_EXTENSION}.PropertyFileLoginModule"
@@ -212,7 +220,7 @@ class ConnectWorker(Part):
     def _own_properties(self) -> dict[str, str]:
         login = self.access.for_java()
         return {
-            # The worker's own clients, and those that it gives its connectors.
+            # The worker's own Kafka clients, and the clients of its connectors.
             **{f"{of}{name}": value for of in _CLIENTS for name, value in login.items()},
             "rest.extension.classes": f"{_EXTENSION}.BasicAuthSecurityRestExtension",
             "listeners": self.url,
@@ -244,7 +252,7 @@ class ConnectWorker(Part):
             except requests.Timeout:
                 return False
             answers.append(answer)
-            # It cannot answer while its group rebalances.
+            # The worker cannot answer while its group rebalances.
             return answer.status_code != requests.codes.conflict and _LEADER_GONE not in answer.text
 
         wait_until(

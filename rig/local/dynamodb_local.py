@@ -15,15 +15,16 @@ LAUNCHER = Path(__file__).with_name("DynamoDbLocal.java")
 
 
 class DynamoDbLocal(Part):
-    """One DynamoDB Local on a free port of 127.0.0.1 that stays the same over restarts. It answers only requests that
-    are signed with ``credentials``.
+    """One DynamoDB Local on a free port of 127.0.0.1 that stays the same over restarts.
+
+    It answers only requests that are signed with ``credentials``.
 
     It keeps everything in memory, in one database for all credentials and regions: ``stop`` and ``kill`` lose all
-    items. Its streams carry every change in order, deletes by time to live with DynamoDB's own user identity. Three
+    items. Its streams carry every change in order. Deletes by time to live have DynamoDB's own user identity. Three
     things differ from AWS:
 
     - It has no Kinesis destination: ``rig.local.relay`` stands in for it.
-    - Its streams tell the minute of a change, not the second.
+    - Its streams report the minute of a change, not the second.
     - It checks 20 items per table for expiry every 10 seconds, so a table of a thousand items takes minutes. The relay
       deletes them sooner.
     """
@@ -52,7 +53,7 @@ class DynamoDbLocal(Part):
             [str(self.port)],
             jars.class_path("dynamodb-local"),
             HEAP,
-            # It unpacks SQLite's native library there, and leaves it behind when it is killed.
+            # DynamoDB Local unpacks SQLite's native library there. A kill leaves the library behind.
             properties={"org.sqlite.tmpdir": str(self.folder)},
         )
         program = Program(
@@ -70,10 +71,10 @@ class DynamoDbLocal(Part):
 
 
 def create_table(client: Any, contract: Contract, name: str, *, streams: bool = True) -> None:
-    """Create the table of a contract, if asked with a stream of new and old images, and wait until it can be written.
+    """Create the table of a contract, and wait until it can be written.
 
-    Key and time to live are as in the template. Raises ``UserError`` if the contract's key has more than two
-    columns.
+    On request it has a stream of new and old images. Key and time to live are as in the template. Raises ``UserError``
+    if the contract's key has more than two columns.
     """
     keys = key_attributes(contract)
     client.create_table(

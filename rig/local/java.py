@@ -8,7 +8,7 @@ from pathlib import Path
 from headwater import private_files
 from headwater.packaging.jdk import java
 
-# For a quick start and little memory rather than speed over hours: several of these share two cores with Spark.
+# These flags favour a quick start and little memory over speed: several programs share two cores with Spark.
 FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true", "-Duser.timezone=UTC")
 LOG4J = """log4j.rootLogger=INFO, log
 log4j.appender.log=org.apache.log4j.ConsoleAppender
@@ -27,19 +27,21 @@ class JavaProgram:
     """A Java program to start."""
 
     main: str
-    """Its class, or the path of its source file."""
+    """The program's class, or the path of its source file."""
     arguments: Sequence[str]
+    """The arguments of the program."""
     class_path: Sequence[Path]
+    """The jars and folders of the class path."""
     heap: str
-    """Its limit, as ``-Xmx`` takes it."""
+    """The limit of the heap, as ``-Xmx`` takes it."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """System properties."""
+    """Java system properties."""
     flags: Sequence[str] = ()
-    """Java's own flags, beside the flags that every program gets."""
+    """Further flags of Java, beside the flags that every program gets."""
 
 
 def argv(program: JavaProgram, folder: Path) -> list[str]:
-    """Return the command line of a Java program that logs to its standard error; ``folder`` gets its log4j settings."""
+    """Return the command line of a Java program that logs to standard error; ``folder`` gets its log4j settings."""
     folder.mkdir(parents=True, exist_ok=True)
     log4j = folder / "log4j.properties"
     log4j.write_text(LOG4J)
@@ -58,8 +60,10 @@ def argv(program: JavaProgram, folder: Path) -> list[str]:
 
 
 def hidden_argv(program: JavaProgram, folder: Path) -> list[str]:
-    """Return the command line of a Java program that hides its class and arguments from lists of the machine's
-    processes. They stand in ``folder``, in a file ``arguments`` that only its owner can read."""
+    """Return the command line of a Java program that hides class and arguments from the machine's process lists.
+
+    They are in ``folder``, in a file ``arguments`` that only its owner can read.
+    """
     command = argv(program, folder)
     split = len(command) - len(program.arguments) - 1
     quoted = (part.replace("\\", "\\\\").replace('"', '\\"') for part in command[split:])
@@ -69,7 +73,9 @@ def hidden_argv(program: JavaProgram, folder: Path) -> list[str]:
 
 
 def write_properties(path: Path, properties: Iterable[tuple[str, str]]) -> None:
-    """Write a Java properties file, which may hold passwords: only its owner can read it. Backslashes are escaped;
-    other characters are written as they are."""
+    """Write a Java properties file, which may hold passwords: only its owner can read it.
+
+    Backslashes are escaped; other characters are written as they are.
+    """
     lines = (f"{name}={value}".replace("\\", "\\\\") for name, value in properties)
     private_files.write(path, "\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""A Kafka broker on this machine, its own controller (KRaft)."""
+"""A Kafka broker on this machine, which is its own controller (KRaft)."""
 
 import os
 import secrets
@@ -20,12 +20,12 @@ from rig.local import java
 from rig.local.processes import Part, Process, Program, free_port, occurrences
 
 HEAP = "256m"
-# KRaft requires one; a single broker may have any.
+# KRaft requires a cluster id; a single broker may have any.
 CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsMQ"
 
 
 USER = "headwater"
-"""The one user whom a broker knows, who may do everything."""
+"""The broker's only user, who may do everything."""
 _SCRAM = "SCRAM-SHA-512"
 _SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -41,7 +41,7 @@ class Access:
     """The password of ``USER``."""
 
     def for_python(self) -> dict[str, str]:
-        """Return the options of a client of kafka-python."""
+        """Return the options of a kafka-python client."""
         return {
             "bootstrap_servers": self.bootstrap,
             "security_protocol": "SASL_PLAINTEXT",
@@ -51,7 +51,7 @@ class Access:
         }
 
     def for_java(self) -> dict[str, str]:
-        """Return the properties of a client of Kafka's own."""
+        """Return the properties of a Java client."""
         return {
             "bootstrap.servers": self.bootstrap,
             "security.protocol": "SASL_PLAINTEXT",
@@ -61,11 +61,12 @@ class Access:
 
 
 class Broker(Part):
-    """One broker on a free port of 127.0.0.1 that stays the same over restarts; its data, password and log are in
-    ``folder``.
+    """One broker on a free port of 127.0.0.1 that stays the same over restarts.
 
-    It lets in whoever knows the password, which is made together with the data. ``config`` are settings that MSK's
-    brokers get too. As on MSK, nothing but ``create_topics`` creates topics.
+    Its data, password and log are in ``folder``.
+
+    The broker accepts every client that knows the password, which is made together with the data. ``config`` are
+    settings that MSK's brokers get too. As on MSK, only ``create_topics`` creates topics.
     """
 
     name = "the Kafka broker"
@@ -76,7 +77,7 @@ class Broker(Part):
 
     @property
     def bootstrap(self) -> str:
-        """The address that clients connect to, as ``host:port``. Raises ``UserError`` before the first start."""
+        """The address to which clients connect, as ``host:port``. Raises ``UserError`` before the first start."""
         return f"127.0.0.1:{self._ports()[0]}"
 
     @property
@@ -86,11 +87,11 @@ class Broker(Part):
 
     @property
     def client_properties(self) -> Path:
-        """A file of properties with which Kafka's own tools are let in, as their ``--command-config``."""
+        """A file of properties for Kafka's own tools, as their ``--command-config``."""
         return self.folder / "client.properties"
 
     def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Create topics with their numbers of partitions and this configuration; topics that exist stay as they are."""
+        """Create topics with their numbers of partitions and this configuration; existing topics stay as they are."""
         with self._admin() as admin:
             for name, partitions in topics.items():
                 with suppress(TopicAlreadyExistsError):
@@ -114,12 +115,12 @@ class Broker(Part):
             admin.delete_topics([topic])
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Raise a topic's number of partitions. Keys move to other partitions; records that exist stay."""
+        """Raise a topic's number of partitions. Keys move to other partitions; existing records stay."""
         with self._admin() as admin:
             admin.create_partitions({topic: partitions})
 
     def ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Return the next offset that will be written, by topic and partition."""
+        """Return the offset of the next record to be written, by topic and partition."""
         with self._admin() as admin:
             described = admin.describe_topics(list(topics))
             asked = {
@@ -131,7 +132,7 @@ class Broker(Part):
         return {(at.topic, at.partition): end.offset for at, end in found.items()}
 
     def answers(self) -> bool:
-        """Whether it answers within two seconds."""
+        """Whether the broker answers within two seconds."""
         try:
             KafkaAdminClient(**self.access.for_python(), request_timeout_ms=2000, bootstrap_timeout_ms=2000).close()
         except KafkaError:
@@ -139,8 +140,10 @@ class Broker(Part):
         return True
 
     def lags(self) -> dict[tuple[str, str], int]:
-        """Return how many records each consumer group has still to read, by group and topic. Only topics count in which
-        the group has committed an offset."""
+        """Return how many records each consumer group has still to read, by group and topic.
+
+        Only topics count in which the group has committed an offset.
+        """
         with self._admin() as admin:
             groups = [group["group_id"] for group in admin.list_groups()]
             committed = admin.list_group_offsets(groups) if groups else {}
@@ -149,7 +152,7 @@ class Broker(Part):
         lags: dict[tuple[str, str], int] = {}
         for group, of in committed.items():
             for at, offset in of.items():
-                # The offsets of a topic outlive it for a while.
+                # A group's offsets outlive their topic for a while.
                 end = ends.get((at.topic, at.partition))
                 if end is not None:
                     lags[group, at.topic] = lags.get((group, at.topic), 0) + max(0, end - offset.offset)
@@ -172,7 +175,7 @@ class Broker(Part):
         broker = java.JavaProgram("kafka.Kafka", [str(properties)], jars.class_path("kafka"), HEAP)
         return Process(
             Program(self.name, java.argv(broker, self.folder), log),
-            # The port opens before the broker serves; the log tells when it does.
+            # The port opens before the broker serves. The log says when it serves.
             ready=lambda: occurrences(log, b"Kafka Server started") > served,
             port=port,
         )
@@ -183,18 +186,18 @@ class Broker(Part):
         return int(port), int(controller)
 
     def _kept(self, name: str) -> str:
-        """Read what a file of the folder keeps for the next start."""
+        """Read a file of the folder that keeps a value for the next start."""
         path = self.folder / name
         if not path.exists():
             raise UserError(
-                f"{path} is missing: start the broker first. If the broker's data is there without it, an earlier "
+                f"{path} is missing: start the broker first. If the broker has data without this file, an earlier "
                 f"release has written the data: delete {self.folder}"
             )
         return path.read_text().strip()
 
     def _properties(self, controller: int) -> dict[str, str]:
-        # A controller knows SCRAM's passwords only once it has read its log, so its own is in its configuration. Only
-        # this process connects there, and only with this start's password.
+        # A controller knows SCRAM passwords only after reading its log, so its own password is in its configuration.
+        # Only this process connects to the controller, and only with this start's password.
         own = secrets.token_urlsafe(32)
         return {
             "process.roles": "broker,controller",
@@ -218,7 +221,7 @@ class Broker(Part):
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "5",
-            # After a crash the controller accepts the broker again only once its last session has expired.
+            # After a crash the controller accepts the broker again only after its last session has expired.
             "broker.session.timeout.ms": "4000",
             "broker.heartbeat.interval.ms": "1000",
             # A consumer group of one member need not wait for others.
@@ -234,7 +237,7 @@ class Broker(Part):
         user = f"{_SCRAM}=[name={USER},password={self.access.password}]"
         arguments = ["format", "--cluster-id", CLUSTER_ID, "--config", str(properties), "--add-scram", user]
         tool = java.JavaProgram("kafka.tools.StorageTool", arguments, jars.class_path("kafka"), HEAP)
-        # Java starts itself anew where LD_LIBRARY_PATH names a folder of its own, and then shows all arguments.
+        # If LD_LIBRARY_PATH names a folder of its own, Java starts itself again, and then shows all arguments.
         environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
         command = java.hidden_argv(tool, self.folder)
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -247,5 +250,5 @@ class Broker(Part):
 
 
 def _login(module: str, password: str, *options: str) -> str:
-    """Return the JAAS configuration of a login as ``USER``; ``options`` are further ones of the module."""
+    """Return the JAAS configuration of a login as ``USER``; ``options`` are further options of the login module."""
     return " ".join([module, "required", f'username="{USER}"', f'password="{password}"', *options]) + ";"

@@ -36,7 +36,7 @@ from rig.local.spark import SparkJob
 
 SHARDS = 2
 WINDOW_SECONDS = 1
-"""From one commit of the script to the next."""
+"""The seconds between two commits of the script."""
 _DRIVER_MEMORY = "1g"
 
 
@@ -64,7 +64,7 @@ class TableSource(ExitStack):
         self._misbehaviour = misbehaviour
 
     def start(self) -> None:
-        """Create the table, empty, and the stream, and start the relay."""
+        """Create an empty table and the stream, and start the relay."""
         kinesis = self._aws.client("kinesis")
         kinesis.create_stream(StreamName=self.name, ShardCount=SHARDS)
         kinesis.get_waiter("stream_exists").wait(StreamName=self.name, WaiterConfig={"Delay": 1})
@@ -79,10 +79,11 @@ class TableSource(ExitStack):
 
 
 class KeyValuePipeline(ExitStack):
-    """DynamoDB Local, the sources of all DynamoDB contracts, and the Glue job's script, which writes all their tables.
+    """The Glue job's script with all its sources: DynamoDB Local, and a stream per DynamoDB contract.
 
-    The AWS API runs already, with the lake that ``pipeline.create_lake`` made in it. ``tables`` are the sources by the
-    names of their lake tables. All relays follow ``misbehaviour``.
+    The script writes the tables of all DynamoDB contracts. The AWS API runs already, with the lake of
+    ``pipeline.create_lake`` in it. ``tables`` are the sources by the names of their lake tables. All relays follow
+    ``misbehaviour``.
     """
 
     def __init__(
@@ -112,7 +113,10 @@ class KeyValuePipeline(ExitStack):
             table.start()
 
     def start_writer(self, *arguments: str, window_seconds: int = WINDOW_SECONDS) -> Process:
-        """Start the Glue job's script for all tables; ``--once`` among the arguments makes it drain and exit."""
+        """Start the Glue job's script for all tables.
+
+        With ``--once`` among the arguments the script drains and exits.
+        """
         sources = {table.table: source for source in self.tables.values() for table in lake_tables([source.contract])}
         environment = local_environment(EXAMPLE)
         rendered = writers.job_arguments(
@@ -137,7 +141,7 @@ class KeyValuePipeline(ExitStack):
 
     @property
     def streams(self) -> dict[str, str]:
-        """The Kinesis stream of each contract's table, by that table's name."""
+        """The Kinesis stream of each contract's table, by the table's name."""
         return {table: source.name for table, source in self.tables.items()}
 
     def client(self) -> Any:
@@ -145,8 +149,10 @@ class KeyValuePipeline(ExitStack):
         return self.dynamodb.client("dynamodb")
 
     def drain(self, patience: float = PATIENCE_SECONDS) -> None:
-        """Wait until every change made so far is in the lake. The writer must be running. ``patience`` has its meaning
-        in ``wait_until``, which raises ``StuckError``."""
+        """Wait until every change made so far is in the lake. The writer must be running.
+
+        ``patience`` means the same as in ``wait_until``, which raises ``StuckError``.
+        """
         unread = UnreadRecords()
         for table, source in self.tables.items():
             source.relay.await_caught_up(patience)
@@ -184,17 +190,17 @@ class KeyValuePipeline(ExitStack):
         return self.events.commits()
 
     def lake(self) -> Lake:
-        """The lake that the writers write, to be read."""
+        """A reader of the lake that the writers write."""
         return local_lake(self.aws)
 
     def memory_bytes(self) -> dict[str, int]:
-        """The memory that each part has for itself, in bytes, now."""
+        """The private memory of each part in bytes, now."""
         pids = {"DynamoDB Local": self.dynamodb.pid, "Spark (key-value)": self.writer.pid}
         pids |= {f"Relay ({name})": table.relay.pid for name, table in self.tables.items()}
         return {name: bytes_of_part(pid) for name, pid in pids.items()}
 
     def addresses(self) -> dict[str, str]:
-        """How a person reaches the parts while the demo keeps them running: addresses, by name."""
+        """Addresses for a person while the demo keeps the parts running, by name."""
         streams = {
             f"Kinesis stream of {name}": f"{table.name} at {self.aws.endpoint}" for name, table in self.tables.items()
         }

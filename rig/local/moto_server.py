@@ -1,19 +1,20 @@
-"""moto's server, with Kinesis streams and secrets that behave as AWS's do where a reader depends on it.
+"""moto's server, with Kinesis streams and secrets that behave as on AWS if a reader depends on it.
 
 moto 5.2.5 puts records into shards that a split or a merge has closed, and copies the records of merged shards. It
 counts the sequence numbers of each shard from 1, and never ends the iterator of a closed shard. So it cannot test a
 reader that follows resharding. Here a record goes to the open shard of its hash key and stays there, with a higher
-sequence number than all before. The iterator of a closed shard ends after its last record.
+sequence number than all earlier records. The iterator of a closed shard ends after its last record.
 
-moto 5.2.5 moves the label AWSCURRENT, but a request without a version still gets the version that had the label.
+moto 5.2.5 moves the label AWSCURRENT, but a request without a version still gets the version that had the label. Here
+the request gets the version that has the label now.
 
 moto 5.2.5 lists its own folder twice per request, and parses the time of each object anew in each listing. Here it does
-so once.
+both only once.
 
-moto checks no signature and answers pages in browsers. Here nothing is answered that is not signed by the credentials
-in the environment.
+moto checks no signature and answers pages in browsers. This server answers only requests that are signed with the
+credentials in the environment.
 
-    python -m rig.local.moto_server PORT
+python -m rig.local.moto_server PORT
 """
 
 import functools
@@ -39,11 +40,11 @@ from werkzeug.wrappers import Response
 
 from rig.local.signature import Refused, SignedRequest, refuse_pages, verify
 
-# More than any service but S3 takes: 16 MiB is the limit of DynamoDB's requests.
+# More than any service except S3 accepts: 16 MiB is the limit of DynamoDB's requests.
 _LARGEST_BODY = 16 << 20
-# As many digits as Kinesis's own numbers have: 56.
+# As many digits as Kinesis's own sequence numbers have.
 _sequence_numbers = itertools.count(49 * 10**54)
-# Each request has a thread of its own, and a reader must not see a shard in the middle of a split.
+# Each request has its own thread, and a reader must not see a shard in the middle of a split.
 _lock = threading.RLock()
 _put_record = models.Stream.put_record
 _split_shard = models.Stream.split_shard
@@ -92,7 +93,7 @@ def get_shard_for_key(stream: Any, partition_key: str, explicit_hash_key: str) -
 
 
 def split_shard(stream: Any, shard_to_split: str, new_starting_hash_key: str) -> None:
-    """Split a shard; its records stay in it."""
+    """Split a shard. Its records stay in it."""
     with _lock:
         kept = _set_aside(stream, [shard_to_split])
         try:
@@ -102,7 +103,7 @@ def split_shard(stream: Any, shard_to_split: str, new_starting_hash_key: str) ->
 
 
 def merge_shards(stream: Any, shard_to_merge: str, adjacent_shard_to_merge: str) -> None:
-    """Merge two shards; their records stay in them."""
+    """Merge two shards. Their records stay in them."""
     with _lock:
         kept = _set_aside(stream, [shard_to_merge, adjacent_shard_to_merge])
         try:
@@ -114,7 +115,7 @@ def merge_shards(stream: Any, shard_to_merge: str, adjacent_shard_to_merge: str)
 def get_records(
     backend: Any, stream_arn: str | None, shard_iterator: str, limit: int | None
 ) -> tuple[str | None, list[Any], int]:
-    """Return the next iterator (None at the end of a closed shard), the records and how far they are behind in ms."""
+    """Return the next iterator (None at the end of a closed shard), the records, and their delay in ms."""
     with _lock:
         following, records, behind = _get_records(backend, stream_arn, shard_iterator, limit)
         stream, shard_id, last = decompose_shard_iterator(following)
@@ -124,7 +125,7 @@ def get_records(
 
 
 def _set_aside(stream: Any, shards: list[str]) -> list[tuple[Any, Any]]:
-    """Take the records out of shards whose records moto would move or copy."""
+    """Hide the records of shards from moto, which would move or copy them."""
     kept = [(stream.shards[name], stream.shards[name].records) for name in shards]
     for shard, records in kept:
         shard.records = type(records)()
@@ -155,15 +156,17 @@ def moto_modules() -> frozenset[str]:
 
 
 class SignedOnly:
-    """A WSGI application that hands requests signed with ``credentials`` on to ``application``, and refuses all others
-    with status 403."""
+    """A WSGI application that passes requests signed with ``credentials`` to ``application``.
+
+    It refuses all others with status 403.
+    """
 
     def __init__(self, application: Callable[..., Iterable[bytes]], credentials: Mapping[str, str]) -> None:
         self._application = application
         self._credentials = credentials
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer a request, as PEP 3333 has it."""
+        """Answer a request, as PEP 3333 defines it."""
         try:
             self._check(environ)
         except Refused as refused:
@@ -174,7 +177,7 @@ class SignedOnly:
         return self._application(environ, start_response)
 
     def _check(self, environ: dict[str, Any]) -> None:
-        """Raise ``Refused`` unless the request is signed. Leaves its body to be read again."""
+        """Raise ``Refused`` unless the request is signed. The body can be read again afterwards."""
         headers = {
             name.removeprefix("HTTP_").replace("_", "-").lower(): value
             for name, value in environ.items()
@@ -182,7 +185,7 @@ class SignedOnly:
         }
         refuse_pages(headers)
         length = headers.get("content-length") or "0"
-        # Who it is that sends so much is known only when it has been read.
+        # The sender of a body is verified only after the body has been read, so its size is limited first.
         if not length.isdecimal() or int(length) > _LARGEST_BODY:
             raise Refused("RequestTooLarge", f"Content-Length: found {length}, expected {_LARGEST_BODY} at most")
         body = environ["wsgi.input"].read(int(length))
@@ -193,7 +196,7 @@ class SignedOnly:
 
 def serve(port: int) -> None:
     """Serve a port of 127.0.0.1 until the process ends."""
-    # moto finds its own address by this.
+    # moto finds its own address by this variable.
     os.environ["MOTO_PORT"] = str(port)
     application = SignedOnly(DomainDispatcherApplication(create_backend_app), os.environ)
     run_simple("127.0.0.1", port, application, threaded=True, request_handler=MotoRequestHandler)

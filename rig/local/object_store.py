@@ -24,7 +24,7 @@ _REQUESTS = re.compile(r'^SeaweedFS_s3_request_total\{.*type="(\w+)"\} (\S+)$', 
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 # The servers that SeaweedFS runs in one process. Each has a port for HTTP and one for gRPC.
 _SERVERS = ("master", "volume", "filer", "admin", "s3")
-# SeaweedFS reads this file from its working directory. A server without a section in it lets everybody in.
+# SeaweedFS reads this file from its working directory. A server without a section in it accepts every client.
 _SECURITY = "security.toml"
 _AUTHORITY, _CERTIFICATE, _KEY = "authority.pem", "certificate.pem", "key.pem"
 
@@ -33,8 +33,8 @@ class ObjectStore(Part):
     """SeaweedFS on free ports of 127.0.0.1 that stay the same over restarts.
 
     Objects survive ``stop`` and ``kill``. S3 serves requests with the run's credentials, through
-    ``rig.local.s3_front``. All other ports serve clients with the run's certificate, which is made at each start
-    and lies in ``folder``, for the owner only.
+    ``rig.local.s3_front``. All other ports serve clients with the run's certificate. Each start makes a new certificate
+    in ``folder``, which only the owner can read.
     """
 
     name = "the object store (SeaweedFS)"
@@ -52,7 +52,7 @@ class ObjectStore(Part):
         for name in _CREDENTIALS:
             if not environment.get(name):
                 raise UserError(f"{self.name}: {name} is missing, and without it SeaweedFS would serve anybody")
-        # SeaweedFS lets variables of this prefix override its configuration, ours for the certificates included.
+        # SeaweedFS lets variables of this prefix override its configuration, including our settings for certificates.
         self._environment = {name: value for name, value in environment.items() if not name.startswith("WEED_")}
         self._may_delete_full_buckets = may_delete_full_buckets
         self._ports: dict[str, int] = {}
@@ -61,11 +61,11 @@ class ObjectStore(Part):
 
     @property
     def endpoint(self) -> str:
-        """The URL of its S3 API."""
+        """The URL of the store's S3 API."""
         return f"http://{_HOST}:{self.port}"
 
     def start(self) -> None:
-        """Start the store and, unless it runs, what stands before its S3 API, and wait until both serve."""
+        """Start the store and, unless it runs, the proxy in front of its S3 API, and wait until both serve."""
         super().start()
         if self._front is None or not self._front.running:
             self.port = self.port or free_port()
@@ -89,9 +89,9 @@ class ObjectStore(Part):
             self._front.check()
 
     def requests(self) -> Counter[str]:
-        """How many requests to S3 it has answered since it started: GET (HEAD too), PUT, LIST and DELETE."""
+        """How many requests to S3 the store has answered since its start: GET (with HEAD), PUT, LIST and DELETE."""
         with requests.Session() as session:
-            # No proxy of the user's.
+            # Ignore the user's proxy.
             session.trust_env = False
             answer = session.get(
                 f"https://{_HOST}:{self._ports['admin.port']}/metrics",
@@ -112,13 +112,15 @@ class ObjectStore(Part):
         super().stop()
         for port in self._ports.values():
             for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108  # where SeaweedFS puts them
-                # Another user could have put something there.
+                # Another user could have put a file there.
                 with suppress(OSError):
                     left.unlink()
 
     def administer(self, *commands: str) -> str:
-        """Run commands of SeaweedFS's own shell, such as ``s3.bucket.quota``, and return what they say. Raises
-        ``CalledProcessError``."""
+        """Run commands of SeaweedFS's own shell, such as ``s3.bucket.quota``, and return their output.
+
+        Raises ``CalledProcessError``.
+        """
         servers = [
             f"-{name}={_HOST}:{self._ports[f'{name}.port']}.{self._ports[f'{name}.port.grpc']}"
             for name in ("master", "filer")
@@ -132,7 +134,7 @@ class ObjectStore(Part):
             check=True,
             timeout=_SHELL_SECONDS,
             env=self._environment,
-            # There it finds the certificate.
+            # The shell finds the certificate in this folder.
             cwd=self.folder,
         )
         return done.stdout
@@ -154,23 +156,23 @@ class ObjectStore(Part):
             "master.telemetry": "false",
             "s3.autoCreateBucket": "false",
             "s3.allowDeleteBucketNotEmpty": str(self._may_delete_full_buckets).lower(),
-            # Only the front asks S3, by a socket that is the owner's alone.
+            # Only the proxy calls S3, through a socket that only the owner can open.
             "s3.cert.file": _CERTIFICATE,
             "s3.key.file": _KEY,
             "s3.cacert.file": _AUTHORITY,
             "s3.tlsVerifyClientCert": "true",
-            # Relative, because the name of a Unix socket has a hundred characters at most.
+            # A relative path, because the path of a Unix socket has at most about a hundred characters.
             "s3.localSocket": SOCKET,
             "filer.localSocket": "filer.sock",
-            # Nothing reads these, and they would listen too.
+            # Nothing uses these servers, and they would listen on ports too.
             "admin.ui": "false",
             "webdav": "false",
             "s3.iam": "false",
             "s3.port.iceberg": "0",
             "s3.port.lance": "0",
             "volume.preStopSeconds": "0",
-            # Each bucket has a file of its own at the least. By itself, SeaweedFS allows as many as there are gigabytes
-            # free on the disk, and fails with "internal error" beyond them.
+            # Each bucket has at least one volume file. By default, SeaweedFS allows as many volumes as there are
+            # gigabytes free on the disk, and fails with "internal error" beyond that.
             "volume.max": "100000",
             **self._ports,
         }
@@ -185,11 +187,11 @@ class ObjectStore(Part):
         return Process(program, ready=self._serves, port=self._ports["s3.port"])
 
     def _serves(self) -> bool:
-        """Return whether the server that opens last serves. Raises requests' errors, also if it has no TLS."""
+        """Return whether the server that opens last serves. Raises requests' errors, also if the server has no TLS."""
         return self.requests() is not None
 
     def _write_certificate(self) -> None:
-        """Write a new certificate, which servers and clients share, and the configuration that demands it."""
+        """Write a new certificate for servers and clients, and the configuration that requires it."""
         issued = Authority.make().issue(_HOST)
         texts = {_AUTHORITY: issued.root, _CERTIFICATE: issued.certificate, _KEY: issued.key, _SECURITY: _security()}
         for name, text in texts.items():
@@ -203,7 +205,7 @@ def _security() -> str:
     sections = {
         "grpc": authority,
         **{f"grpc.{name}": identity for name in (*_SERVERS, "worker", "client")},
-        # S3 alone takes HTTP, and checks signatures.
+        # Only S3 accepts plain HTTP, and it checks signatures.
         **{f"https.{name}": authority + identity for name in _SERVERS if name != "s3"},
         "https.client": f"enabled = true\n{authority}{identity}",
     }

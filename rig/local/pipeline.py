@@ -1,4 +1,4 @@
-"""The relational pipeline on this machine: all its parts, wired as CDK wires them on AWS."""
+"""The relational pipeline on this machine: all its parts, connected as CDK connects them on AWS."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from rig.local.spark import SparkJob
 from rig.local.tls_front import TlsFront
 
 DATABASE = "northwind"
-"""The example's database."""
+"""The name of the example's database."""
 GLUE_DATABASE = "headwater_local"
 ENVIRONMENT = "local"
 LANDING_BUCKET = "headwater-landing"
@@ -56,35 +56,34 @@ MASK_SECRET = "headwater/local/mask"  # noqa: S105  # a name, not the secret
 LAKE = f"s3://{LAKE_BUCKET}/lake"
 PLACE = LakePlace(LAKE, GLUE_DATABASE, FORGET_SECRET)
 LEASE = ("--lease-seconds", "6")
-"""Arguments of both writers on top of a deployment's: tests kill the writers, and do not wait long for the next."""
+"""Arguments of both writers besides a deployment's: tests kill writers, and the next one should not wait long."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How the records of a table are spread."""
+    """How the records of a table are spread over partitions and tasks."""
 
     partitions: int = 1
-    """The partitions of each table's topic."""
+    """The number of partitions of each table's topic."""
     sink_tasks: int = 1
-    """The tasks of the sink, which share the partitions."""
+    """The number of the sink's tasks, which share the partitions."""
 
 
 @dataclass(frozen=True)
 class DatabaseServer:
-    """The database's server, as the source connector reaches it."""
+    """The database server's address and TLS options for the source connector."""
 
     host: str
     port: int
     tls: Mapping[str, str]
-    """The connector's options that say which server it trusts."""
+    """The connector's options that decide which server it trusts."""
 
 
 class Pipeline(ExitStack):
     """PostgreSQL, Kafka, Kafka Connect, an AWS API and the Spark writer below one folder.
 
     ``contracts`` and settings come from ``lake_folder``. The pipeline captures PostgreSQL's tables; the lake gets the
-    tables of all contracts. Tests that bring tables of their own create them with ``sql``, which runs first in the new
-    database.
+    tables of all contracts. Tests create their own tables with ``sql``, which runs first in the new database.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Pipeline(ExitStack):
     ) -> None:
         super().__init__()
         if not of_database(contracts, POSTGRESQL):
-            raise UserError("contracts: found none of PostgreSQL, expected one at least")
+            raise UserError("contracts: found no contract of PostgreSQL, expected at least one")
         self._snapshot_mode = snapshot_mode
         self._flush_ms = flush_ms
         self.folder = folder.resolve()
@@ -136,7 +135,7 @@ class Pipeline(ExitStack):
             administration.create(owner, self.passwords, self.contracts, files)
 
     def start_stream(self) -> None:
-        """Start the AWS API and Kafka, and create what the connectors expect to find in both."""
+        """Start the AWS API and Kafka, and create the resources that the connectors need in both."""
         start_lake(self, self.aws, self._catalogued, self.mask_key)
         secret = {"username": CDC_ROLE, "password": self.passwords[CDC_ROLE]}
         self.aws.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=json.dumps(secret))
@@ -162,17 +161,17 @@ class Pipeline(ExitStack):
 
     @property
     def landing(self) -> str:
-        """Where the sink lands the topics: ``s3://bucket/prefix``."""
+        """The sink's landing folder: ``s3://bucket/prefix``."""
         return f"s3://{self.settings.landing_bucket}/{self.settings.landing_prefix}"
 
     @property
     def topics(self) -> dict[str, str]:
-        """The topic of each contract's table, by that table's name."""
+        """The topic of each contract's table, by the table's name."""
         return {contract.table: connectors.topic(contract, self.settings.topic_prefix) for contract in self.contracts}
 
     @property
     def connector_names(self) -> tuple[str, str]:
-        """The names of source and sink."""
+        """The names of the source and sink connectors."""
         return connectors.source_name(self.settings), connectors.sink_name(self.settings)
 
     def start_connect(self) -> None:
@@ -197,8 +196,10 @@ class Pipeline(ExitStack):
         memory: str = spark.DRIVER_MEMORY,
         optimized: bool = False,
     ) -> Process:
-        """Start the EMR step's script; ``--once`` among the arguments makes it drain and exit. ``memory`` and
-        ``optimized`` are as in ``SparkJob``."""
+        """Start the EMR step's script. With ``--once`` among the arguments the script drains and exits.
+
+        ``memory`` and ``optimized`` are as in ``SparkJob``.
+        """
         rendered = writers.step_arguments(
             [contract_address(contract) for contract in self.contracts],
             PLACE,
@@ -220,7 +221,7 @@ class Pipeline(ExitStack):
         *writer_arguments: str,
         idle_seconds_max: float = FIRST_PAUSE_SECONDS,
     ) -> None:
-        """Start everything, with ``load`` filling the database before the first snapshot."""
+        """Start everything. ``load`` fills the database before the first snapshot."""
         with announce("Starting PostgreSQL and creating the database"):
             self.start_source()
         with announce("Loading the database"), self.postgres.connect(self.database) as owner:
@@ -242,13 +243,13 @@ class Pipeline(ExitStack):
     def await_captured(self, patience: float = PATIENCE_SECONDS) -> dict[str, int]:
         """Wait until Debezium has confirmed every change that the source has committed so far.
 
-        Returns the next offset of every ``topic/partition`` that holds changes of the tables. ``patience`` has its
-        meaning in ``wait_until``, which raises ``StuckError``.
+        Returns the next offset of every ``topic/partition`` that holds changes of the tables. ``patience`` means the
+        same as in ``wait_until``, which raises ``StuckError``.
         """
         topics = connectors.table_topics(self.contracts, self.settings)
         with self.source() as owner:
             now = single_value(owner, "SELECT pg_current_wal_insert_lsn()")
-            # This makes an event after that position: a connector confirms what it has sent, and nothing in silence.
+            # This makes an event after that position: a connector confirms only positions of events that it has sent.
             owner.execute("UPDATE capture.heartbeat SET beat_at = clock_timestamp() WHERE id = 1")
             confirmed = (
                 "SELECT coalesce(bool_and(confirmed_flush_lsn > %s::pg_lsn), false) FROM pg_replication_slots "
@@ -265,12 +266,14 @@ class Pipeline(ExitStack):
                     "records in Kafka": sum(self.broker.ends(topics).values()),
                 }
 
-            wait_until("Debezium to confirm the source's log", all_confirmed, progress, patience=patience)
+            wait_until("Debezium to confirm the source's WAL", all_confirmed, progress, patience=patience)
         return {f"{topic}/{part}": end for (topic, part), end in self.broker.ends(topics).items() if end}
 
     def drain(self, patience: float = PATIENCE_SECONDS) -> None:
-        """Wait until every change that the source has committed so far is in the lake. The writer must be running.
-        ``patience`` has its meaning in ``wait_until``, which raises ``StuckError``."""
+        """Wait until every change that the source has committed so far is in the lake.
+
+        The writer must be running. ``patience`` means the same as in ``wait_until``, which raises ``StuckError``.
+        """
         ends = self.await_captured(patience)
         wait_until(
             "the writer to reach the ends of the topics",
@@ -281,7 +284,7 @@ class Pipeline(ExitStack):
         )
 
     def check(self) -> None:
-        """Raise ``ProcessError`` when a part other than the writer has ended or a connector's task has failed."""
+        """Raise ``ProcessError`` if a part other than the writer has ended or a connector's task has failed."""
         for part in self._parts():
             part.check()
         for name in self.connector_names:
@@ -312,11 +315,11 @@ class Pipeline(ExitStack):
         return self.events.commits()
 
     def lake(self) -> Lake:
-        """The lake that the writer writes, to be read."""
+        """A reader of the lake that the writer writes."""
         return local_lake(self.aws)
 
     def memory_bytes(self) -> dict[str, int]:
-        """The memory that each part has for itself, in bytes, now."""
+        """The private memory of each part in bytes, now."""
         pids = {
             "PostgreSQL": self.postgres.pid,
             "TLS": self.front.pid,
@@ -327,7 +330,7 @@ class Pipeline(ExitStack):
         return {name: bytes_of_part(pid) for name, pid in pids.items()} | lake_memory_bytes(self.aws)
 
     def addresses(self) -> dict[str, str]:
-        """How a person reaches the parts while the demo keeps them running: addresses and commands, by name."""
+        """Addresses and commands for a person while the demo keeps the parts running, by name."""
         client, curl = (shlex.quote(str(path)) for path in (self.broker.client_properties, self.connect.curl_options))
         return {
             "PostgreSQL": f"host={self.postgres.host} port={self.postgres.port} dbname={self.database} "
@@ -337,13 +340,16 @@ class Pipeline(ExitStack):
         }
 
     def query_command(self) -> str:
-        """The command that asks this lake."""
+        """The command that queries this lake."""
         return _query_command(self.aws, self.contracts, self.lake_folder)
 
 
 class EventLog:
-    """A writer's events, read while they are written; a restarted writer appends to the same log. ``contracts``
-    describe the tables whose change histories it writes, too."""
+    """A writer's events, read while the writer appends to their log.
+
+    A restarted writer appends to the same log. ``contracts`` describe the tables, whose change
+    histories have events, too.
+    """
 
     def __init__(self, path: Path, contracts: Iterable[Contract] = ()) -> None:
         self._path = path
@@ -370,8 +376,10 @@ class EventLog:
         return [event for event in self.update() if event["event"] == "commit"]
 
     def cursor(self) -> dict[str, int]:
-        """The next offset, or the last sequence number, of every source partition, up to which all of its tables are
-        written."""
+        """The position up to which all tables are written, by source partition.
+
+        A position is the next offset in Kafka, or the last sequence number in Kinesis.
+        """
         known: dict[str, dict[str, int]] = {event["table"]: event["cursor"] for event in self._known()}
         merged: dict[str, int] = {}
         for table in known.keys() - self._histories.values():
@@ -381,11 +389,11 @@ class EventLog:
         return merged
 
     def progress(self) -> dict[str, object]:
-        """How far the writer is: the number of its commits, and its cursor."""
+        """The writer's progress: the number of its commits, and its cursor."""
         return {"commits": len(self.commits()), "cursor": self.cursor()}
 
     def _known(self) -> list[dict[str, Any]]:
-        """Commits, and those that a restarted writer resumed from."""
+        """The commits, and the commits from which a restarted writer resumed."""
         return [event for event in self.update() if event["event"] in ("commit", "resumed")]
 
 
@@ -396,13 +404,15 @@ def contract_address(contract: Contract) -> str:
 
 @cache
 def local_environment(lake_folder: LakeFolder) -> Environment:
-    """Return what a lake folder's ``config/local.yaml`` says."""
+    """Return the settings of a lake folder's ``config/local.yaml``."""
     return read_environment(ENVIRONMENT, lake_folder.config)
 
 
 def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
-    """Create the buckets, the key of erased rows, the Glue database and its tables in a running AWS API, and
-    upload the contracts."""
+    """Create the lake in a running AWS API, and upload the contracts.
+
+    The lake has its buckets, the key of erased rows, the Glue database and its tables.
+    """
     s3, glue = aws_api.client("s3"), aws_api.client("glue")
     for bucket in (LANDING_BUCKET, LAKE_BUCKET):
         s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws.REGION})
@@ -432,12 +442,12 @@ def start_lake(opened: ExitStack, aws_api: AwsApi, contracts: Sequence[Contract]
 
 
 def lake_memory_bytes(aws_api: AwsApi) -> dict[str, int]:
-    """The memory that the AWS API and its store have for themselves, in bytes, now."""
+    """The private memory of the AWS API and its store in bytes, now."""
     return {"AWS API": bytes_of_part(aws_api.pid), "S3": bytes_of_part(aws_api.store.pid)}
 
 
 def lake_addresses(aws_api: AwsApi, contracts: Sequence[Contract], lake_folder: LakeFolder) -> dict[str, str]:
-    """How a person reaches the AWS API and a lake folder's lake: addresses and a command, by name."""
+    """Addresses and a command for a person to reach the AWS API and a lake folder's lake, by name."""
     return {
         "AWS API": aws_api.endpoint,
         "S3": aws_api.s3_endpoint,
@@ -456,7 +466,7 @@ def _query_command(aws_api: AwsApi, contracts: Sequence[Contract], lake_folder: 
 
 
 def local_lake(aws_api: AwsApi) -> Lake:
-    """The lake in an AWS API, to be read."""
+    """A reader of the lake in an AWS API."""
     storage = s3_options(
         aws.REGION,
         aws_api.s3_endpoint,
@@ -467,7 +477,7 @@ def local_lake(aws_api: AwsApi) -> Lake:
 
 
 def bytes_of_part(pid: int) -> int:
-    """The memory that a process and its descendants have for themselves, now; 0 when the process has ended."""
+    """The private memory of a process and its descendants in bytes, now; 0 if the process has ended."""
     total = 0
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)

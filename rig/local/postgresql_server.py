@@ -1,4 +1,4 @@
-"""A PostgreSQL server on this machine, from the binaries that the pgserver package carries, or from others."""
+"""A PostgreSQL server on this machine, from the binaries of the pgserver package or from others."""
 
 import importlib.util
 import os
@@ -19,10 +19,10 @@ from headwater.errors import UserError
 from headwater.paths import SETUP
 from rig.local.processes import Part, Process, Program, free_port
 
-# Numbers of Linux's capabilities, see capabilities(7).
+# Numbers of Linux capabilities, see capabilities(7).
 CAP_DAC_OVERRIDE = 1
 CAP_SETPCAP = 8
-# Where another account than root finds the data folder below folders that are closed to it.
+# The path at which another account finds the data folder, if folders above it are closed to that account.
 _WORKING_FOLDER = "/proc/self/cwd"
 SETTINGS = {
     "wal_level": "logical",
@@ -31,8 +31,8 @@ SETTINGS = {
     "max_replication_slots": "8",
     "max_connections": "60",
     "shared_buffers": "64MB",
-    # A commit does not wait for the disk. It survives kill -9 of the server, though not a crash of the machine, and
-    # thousands of small transactions take a fraction of the time.
+    # A commit does not wait for the disk, so thousands of small transactions take a fraction of the time. A commit
+    # survives kill -9 of the server, but not a crash of the machine.
     "fsync": "off",
     "log_min_messages": "warning",
     "timezone": "UTC",
@@ -41,11 +41,12 @@ SETTINGS = {
 
 
 class PostgresqlServer(Part):
-    """One PostgreSQL server on a free port of 127.0.0.1; its data, password and log are in ``folder``. ``settings`` are
-    added to ``SETTINGS``, or take their place. ``binaries`` is the folder of another version's programs, `initdb` and
-    `postgres`.
+    """One PostgreSQL server on a free port of 127.0.0.1; its data, password and log are in ``folder``.
 
-    A second ``start``, also by another process over the same folder, finds the same data, port and password.
+    ``settings`` are added to ``SETTINGS``, or override them. ``binaries`` is the folder of another version's programs,
+    `initdb` and `postgres`.
+
+    A second ``start`` over the same folder, also by another process, finds the same data, port and password.
     """
 
     name = "PostgreSQL"
@@ -69,7 +70,7 @@ class PostgresqlServer(Part):
     def connect(
         self, dbname: str = "postgres", user: str | None = None, password: str | None = None
     ) -> psycopg.Connection:
-        """Open an autocommit connection, as the superuser unless told otherwise."""
+        """Open an autocommit connection, by default as the superuser."""
         return psycopg.connect(
             host=self.host,
             port=self.port,
@@ -78,11 +79,12 @@ class PostgresqlServer(Part):
             password=password or self.password,
             autocommit=True,
             connect_timeout=10,
-            # PGHOSTADDR, PGOPTIONS and PGSSLMODE are meant for another server. This one is built without TLS.
+            # The user's PGHOSTADDR, PGOPTIONS and PGSSLMODE are meant for another server. This server is built without
+            # TLS.
             hostaddr=self.host,
             options="",
             sslmode="disable",
-            # Whoever has taken the port of a server that has ended is not told the password.
+            # Another program may have taken the port of a server that has ended. It must not get the password.
             require_auth="scram-sha-256",
         )
 
@@ -91,7 +93,7 @@ class PostgresqlServer(Part):
         account = _account()
         if not (self.data / "PG_VERSION").exists():
             self._create(binaries, account)
-        # The port stays once it is chosen, so that clients such as a connector find the server again after a restart.
+        # The port never changes, so that clients such as a connector find the server again after a restart.
         port_file = self.folder / "port"
         if not port_file.exists():
             port_file.write_text(str(free_port()))
@@ -133,7 +135,7 @@ class PostgresqlServer(Part):
         self.data.mkdir(mode=0o700)
         if account is not None:
             os.chown(self.data, pwd.getpwnam(account).pw_uid, -1)
-            # By its group, root enters also where it lacks the capability to pass closed folders.
+            # The group lets root enter even if root lacks the capability to pass closed folders.
             self.data.chmod(0o750)
         command = [
             *_as(account),
@@ -159,7 +161,7 @@ class PostgresqlServer(Part):
             shutil.rmtree(self.data, ignore_errors=True)
             hint = (
                 f"PostgreSQL refuses to run as root, so it runs as {account}, who must be able to enter the folders "
-                f"above {binaries}: look at them with `namei -m`, or check the project out elsewhere."
+                f"above {binaries}. `namei -m` shows their modes. Open them, or check the project out elsewhere."
                 if account is not None
                 else ""
             )
@@ -167,7 +169,7 @@ class PostgresqlServer(Part):
 
 
 def _binaries() -> Path:
-    # The package is not imported, only its files are used: importing it changes users and the modes of folders.
+    # Only the package's files are used. Importing it would change users and the modes of folders.
     spec = importlib.util.find_spec("pgserver")
     if spec is None or spec.origin is None:
         raise UserError(f"The package pgserver, which carries PostgreSQL, is not installed: run `{SETUP}`")
@@ -175,10 +177,10 @@ def _binaries() -> Path:
 
 
 def _account() -> str | None:
-    """Return the account to run PostgreSQL as when this process runs as root, else None."""
+    """Return the account to run PostgreSQL as if this process runs as root, else None."""
     if os.geteuid() != 0:
         return None
-    # Not nobody: what other services run as nobody would then have rights over the server.
+    # Not the account nobody: other services that run as nobody would then have rights over the server.
     for name in ("postgres", "daemon"):
         try:
             pwd.getpwnam(name)
@@ -187,7 +189,9 @@ def _account() -> str | None:
         if shutil.which("setpriv") is None:
             raise UserError("PostgreSQL refuses to run as root and `setpriv` is missing: install util-linux")
         return name
-    raise UserError("PostgreSQL refuses to run as root, and there is neither an account postgres nor daemon to run it")
+    raise UserError(
+        "PostgreSQL refuses to run as root, and this machine has neither an account postgres nor daemon: create one"
+    )
 
 
 def _as(account: str | None) -> list[str]:
@@ -196,8 +200,8 @@ def _as(account: str | None) -> list[str]:
     entry = pwd.getpwnam(account)
     command = ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
     if _may_pass_closed_folders():
-        # root's checkout often lies below a folder that is closed to others, such as /root. The secure bit lets
-        # access(2), by which initdb looks for its companions, see the capability.
+        # root's checkout often lies below a folder that is closed to others, such as /root. initdb looks for its
+        # companion programs by access(2). That call respects the capability only with the secure bit.
         command += ["--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"]
     return [*command, "--"]
 
@@ -211,5 +215,5 @@ def _may_pass_closed_folders() -> bool:
 
 
 def _environment() -> dict[str, str]:
-    # Only the path: PGPORT, PGDATA and the like in the caller's environment are meant for another server.
+    # Only the path: the caller's PGPORT, PGDATA and other variables are meant for another server.
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}

@@ -19,7 +19,7 @@ from headwater.errors import UserError
 from headwater.log_files import tail
 from headwater.waiting import PATIENCE_SECONDS, StuckError, cpu_seconds, wait_until, work_beside
 
-# Sends signal $2 to the process group $1 when standard input ends without a word, and SIGKILL two seconds later. The
+# Sends signal $2 to the process group $1 when standard input ends without a line, and SIGKILL two seconds later. The
 # kernel closes that pipe however the starting process ends. Unlike Linux's parent-death signal, this works on any Unix,
 # from any thread and across a change of user.
 GUARD = """
@@ -31,7 +31,7 @@ kill -s KILL -- "-$1" 2>/dev/null
 """
 POLL_SECONDS = 0.05
 STOP_PATIENCE_SECONDS = 20.0
-"""For how long a program may use no processor after a request to end, before it is killed."""
+"""How long a program may use no processor time after a request to end, before it is killed."""
 
 
 class ProcessError(UserError):
@@ -39,10 +39,10 @@ class ProcessError(UserError):
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many TCP ports of 127.0.0.1 on which nothing listens now.
+    """Return this many TCP ports of 127.0.0.1 on which nothing listens now.
 
-    Nobody else gets one of them within the next minute: a connection to each waits for its end (``TIME_WAIT``), which
-    hinders no server.
+    No other program gets one of them within the next minute: a closed connection to each stays in ``TIME_WAIT``, which
+    does not hinder a server.
     """
     with ExitStack() as probes:
         return [_reserved(probes.enter_context(socket.socket())) for _ in range(count)]
@@ -53,7 +53,7 @@ def _reserved(probe: socket.socket) -> int:
     probe.bind(("127.0.0.1", 0))
     probe.listen(1)
     with socket.create_connection(probe.getsockname()):
-        # The side that ends first is the one that waits.
+        # The side that closes first has the connection in TIME_WAIT.
         probe.accept()[0].close()
     return int(probe.getsockname()[1])
 
@@ -68,27 +68,28 @@ class Program:
     """A program to start, and how it is ended."""
 
     name: str
-    """Its name in errors."""
+    """The program's name in errors."""
     argv: Sequence[str]
+    """The command line."""
     log_path: Path
-    """Takes standard output and standard error. A restart appends to it."""
+    """The file for standard output and standard error. A restart appends to it."""
     stdout_path: Path | None = None
-    """Takes standard output alone, for a program whose output is data."""
+    """The file for standard output alone, for a program whose output is data."""
     env: Mapping[str, str] | None = None
     """The whole environment; None is this process's own."""
     cwd: Path | None = None
     """The working directory; None is this process's own."""
     stop_signal: signal.Signals = signal.SIGTERM
-    """Asks the program to end in an orderly way."""
+    """The signal that asks the program to end in order."""
     death_signal: signal.Signals = signal.SIGKILL
-    """Goes to the program's process group when this process itself dies."""
+    """The signal that the program's process group gets when this process itself dies."""
 
 
 class Process:
-    """A program in a process group of its own.
+    """A program in its own process group.
 
     With a ``port`` of 127.0.0.1 the program is ready once it listens there itself: another user could have taken the
-    port before it. Then ``ready`` is called until it returns true. An exception that it raises counts as "not yet", and
+    port before it. Then ``ready`` is called until it returns true. An exception from ``ready`` counts as "not yet", and
     is shown if the program stands still for ``patience`` seconds. Without both the program is ready as soon as it has
     started.
     """
@@ -118,7 +119,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The program's process id. Raises ``ProcessError`` when it was not started."""
+        """The program's process id. Raises ``ProcessError`` if the program was not started."""
         return self._started().pid
 
     @property
@@ -127,7 +128,7 @@ class Process:
         return self._child is not None and self._child.poll() is None
 
     def start(self) -> None:
-        """Start the program and wait until it is ready. Raises ``ProcessError`` when it dies or stands still."""
+        """Start the program and wait until it is ready. Raises ``ProcessError`` if it dies or stands still."""
         program = self.program
         if self.running:
             raise ProcessError(f"{self.name} is running already (process {self.pid})")
@@ -179,8 +180,8 @@ class Process:
     def await_end(self, patience: float = PATIENCE_SECONDS) -> int:
         """Wait until the program ends by itself, and return its exit status.
 
-        ``patience`` has its meaning in ``wait_until``, in seconds; the work of all programs that this process has
-        started counts. Raises ``ProcessError`` with the end of the log if nothing moves any more.
+        ``patience`` means the same as in ``wait_until``, in seconds. Work of any program that this process has started
+        counts as progress. Raises ``ProcessError`` with the end of the log if nothing moves any more.
         """
         child = self._started()
         try:
@@ -190,10 +191,9 @@ class Process:
         return self.wait()
 
     def stop(self, patience: float = STOP_PATIENCE_SECONDS) -> None:
-        """Ask the program to end, wait until it stands still for ``patience`` seconds, then kill the rest of its
-        group.
+        """Ask the program to end, wait until it stands still for ``patience`` seconds, then kill its process group.
 
-        Does nothing when it has ended already.
+        Does nothing if the program has ended already.
         """
         if self._child is None:
             return
@@ -209,7 +209,7 @@ class Process:
             self._clear_group()
 
     def _clear_group(self) -> None:
-        # Who waits for the program and who ends it may come here at once.
+        # The thread that waits for the program and the one that ends it may come here at the same time.
         with self._clearing:
             child, guard = self._child, self._guard
             if child is None or guard is None or guard.stdin is None:
@@ -260,10 +260,9 @@ class Process:
 
 
 class Part(ABC):
-    """A part of the pipeline: one process, which a restart leaves at the same address.
+    """A part of the pipeline: one process, whose address stays the same over restarts.
 
-    ``folder`` takes the part's data and its log, and is its owner's alone. ``name`` is what a person calls the part,
-    for errors.
+    ``folder`` takes the part's data and its log; only its owner can read it. ``name`` is the part's name in errors.
     """
 
     name: str
@@ -281,22 +280,22 @@ class Part(ABC):
 
     @property
     def pid(self) -> int:
-        """The process id. Raises ``UserError`` when the part was not started."""
+        """The process id. Raises ``UserError`` if the part was not started."""
         return self._running().pid
 
     def start(self) -> None:
-        """Start the part and wait until it serves. Raises ``ProcessError`` when it dies or stands still."""
+        """Start the part and wait until it serves. Raises ``ProcessError`` if it dies or stands still."""
         private_files.make_private(self.folder)
         self._process = self._prepare()
         self._process.start()
 
     def stop(self) -> None:
-        """Shut the part down in order. Does nothing when it was not started."""
+        """Shut the part down in order. Does nothing if it was not started."""
         if self._process is not None:
             self._process.stop()
 
     def kill(self) -> None:
-        """End the part as a crash would. Raises ``UserError`` when it was not started."""
+        """End the part as a crash would. Raises ``UserError`` if it was not started."""
         self._running().kill()
 
     def check(self) -> None:
@@ -310,7 +309,7 @@ class Part(ABC):
 
     @abstractmethod
     def _prepare(self) -> Process:
-        """Put what the process needs into the folder, and return the process, not yet started."""
+        """Write the files that the process needs into the folder, and return the process, not yet started."""
 
     def _running(self) -> Process:
         if self._process is None:
@@ -319,14 +318,16 @@ class Part(ABC):
 
 
 def occurrences(log: Path, words: bytes) -> int:
-    """Return how often a log holds some words; 0 when there is no log yet."""
+    """Return how often a log contains some words; 0 if there is no log yet."""
     return log.read_bytes().count(words) if log.exists() else 0
 
 
 def private_bytes(process: psutil.Process) -> int:
-    """The memory that a process has for itself, now: without files, and without the memory that PostgreSQL's processes
-    share. A count of its single pages would leave out what a fork has not written to yet, but takes a tenth of a core.
-    Raises psutil's errors if the process has ended."""
+    """The private memory of a process now, in bytes.
+
+    It excludes files and the memory that PostgreSQL's processes share. A count of single pages would exclude pages that
+    a fork shares until it writes them, but takes a tenth of a core. Raises psutil's errors if the process has ended.
+    """
     memory = process.memory_info()
     return int(memory.rss - getattr(memory, "shared", 0))
 

@@ -1,4 +1,4 @@
-"""Carries the stream of a table in DynamoDB Local to a Kinesis stream, as DynamoDB's own Kinesis destination does.
+"""A process that relays a table's stream in DynamoDB Local to Kinesis, like DynamoDB's own Kinesis destination.
 
 DynamoDB Local has no such destination. This process reads the table's stream and puts the same JSON records to Kinesis:
 
@@ -7,26 +7,26 @@ DynamoDB Local has no such destination. This process reads the table's stream an
 - ``userIdentity`` null, or the identity of DynamoDB's time to live;
 - no record above Kinesis's limit of 1 MB.
 
-It is test equipment. What differs from the real destination:
+It is test equipment. It differs from the real destination in these points:
 
-- ``ApproximateCreationDateTime``: the stream of DynamoDB Local tells only the minute of a change, but the real
-  destination tells its moment. The relay gives a record the latest of three times. They are the minute, the moment of
+- ``ApproximateCreationDateTime``: the stream of DynamoDB Local has only the minute of a change, but the real
+  destination has its moment. The relay gives a record the latest of three times. They are the minute, the moment of
   its last request that found the stream's end, and one microsecond after the record before. So times grow strictly
   in the stream's order and are never later than the change. They are early by the time between two requests, about a
   tenth of a second. For changes made while the relay was not running, they are early by up to a minute. Freshness that
   is computed from them looks worse than it is, never better.
 - The partition key is the MD5 of the item's key, as 32 hexadecimal digits. The real key has as many digits and is also
-  the same for each record of an item. AWS does not publish how it is made.
+  the same for each record of an item. AWS does not publish its algorithm.
 - The relay keeps the order of changes and puts each record once, unless it is killed. Two options make it misbehave as
   the real destination may. ``--repeated`` is the share of records that it puts twice. ``--delayed`` is the share that
   it puts late, after other changes of their item and in another batch.
-- The relay plays DynamoDB's time to live too, because DynamoDB Local needs minutes for a table of a thousand items.
-  What the relay deletes carries the same user identity as what DynamoDB Local deletes.
+- The relay performs DynamoDB's time to live too, because DynamoDB Local needs minutes for a table of a thousand items.
+  Its deletes carry the same user identity as DynamoDB Local's.
 - Numbers are as the client wrote them; DynamoDB normalizes them.
 
 **Nothing is lost, and a repeated record is the same record.** The relay saves the records that it has read before it
-puts them, with their times and the position in the stream. It crosses them out afterwards. After a kill it puts again
-the records that may not have been put: the same bytes, with the same ``eventID``.
+puts them, with their times and the position in the stream. After the put it removes them from the file. After a kill it
+puts again the records that may not have been put: the same bytes, with the same ``eventID``.
 """
 
 import argparse
@@ -55,13 +55,13 @@ POLL_SECONDS = 0.1
 SWEEP_SECONDS = 2.0
 # The longest time for which a record is held back, to be put late or a second time.
 DISORDER_SECONDS = 2.0
-# The most records that one GetRecords of DynamoDB Streams returns. DynamoDB Local does not limit their bytes.
+# One GetRecords of DynamoDB Streams returns at most this many records. DynamoDB Local does not limit their bytes.
 READ_LIMIT = 1000
 # Limits of Kinesis's PutRecords: records in a request, bytes of a request, bytes of a record with its partition key.
 PUT_RECORDS = 500
 PUT_BYTES = 5 * 2**20
 RECORD_BYTES = 2**20
-# DynamoDB keeps an item that expired longer ago, since it takes such a time for a mistake.
+# DynamoDB does not delete an item that expired longer ago, because it takes such a time for a mistake.
 OLDEST_EXPIRY_SECONDS = 5 * 365 * 24 * 3600
 TTL_IDENTITY = {"principalId": "dynamodb.amazonaws.com", "type": "Service"}
 READY = b"carrying the changes of"
@@ -72,10 +72,12 @@ logger = logging.getLogger("relay")
 
 @dataclass(frozen=True)
 class Misbehaviour:
-    """The shares of records, 0 to 1, that a relay puts twice and that it puts late."""
+    """The misbehaviour of a relay; the default is none."""
 
     repeated: float = 0
+    """The share of records that it puts twice, 0 to 1."""
     delayed: float = 0
+    """The share of records that it puts late, 0 to 1."""
 
 
 ORDERLY = Misbehaviour()
@@ -86,29 +88,31 @@ class Outgoing:
     """A Kinesis record that has not been put yet."""
 
     due: float
-    """It is not put before this time, in epoch seconds."""
+    """The earliest time of its put, in epoch seconds."""
     key: str
+    """The partition key."""
     data: str
+    """The record's JSON."""
 
 
 @dataclass
 class Checkpoint:
-    """The state from which a relay goes on after a crash."""
+    """The state from which a relay resumes after a crash."""
 
     last: int = 0
     """The newest record's time in microseconds."""
     positions: dict[str, str] = field(default_factory=dict)
-    """The last sequence number read of each shard."""
+    """The last sequence number read, by shard."""
     finished: list[str] = field(default_factory=list)
     """The shards that are read to their ends."""
     outbox: list[Outgoing] = field(default_factory=list)
     """The records that were read and may not have been put."""
     expiring: dict[str, str] = field(default_factory=dict)
-    """The expiry, by partition key, of each item whose deletion by the relay has not come back in the stream yet."""
+    """The expiry of each item that the relay has deleted and whose deletion it has not read yet, by partition key."""
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a checkpoint from its file; without the file, return that of the stream's beginning."""
+        """Read a checkpoint from its file; without the file, return the checkpoint of the stream's beginning."""
         if not path.exists():
             return cls()
         saved = json.loads(path.read_text())
@@ -122,10 +126,12 @@ class Checkpoint:
 
 
 class Relay(Part):
-    """A relay from a table to a Kinesis stream, by default that of the same name, as a process of its own. Both exist.
+    """A process that relays a table to a Kinesis stream, by default the stream with the table's name.
 
-    ``folder`` takes its checkpoint and log: a relay that is started again over the same folder goes on where it was.
-    The table has a stream of new and old images. ``kinesis`` is the URL of the Kinesis API, which takes the credentials
+    Both exist already.
+
+    ``folder`` takes the checkpoint and the log: a relay that is started again over the same folder resumes there. The
+    table has a stream of new and old images. ``kinesis`` is the URL of the Kinesis API, which accepts the credentials
     of ``dynamodb`` too.
     """
 
@@ -148,22 +154,24 @@ class Relay(Part):
         self._told = occurrences(self._log, DROPPED)
 
     def age(self) -> float:
-        """Return the seconds since the oldest change that is not in the Kinesis stream, as far as its time is known; 0
-        without one."""
+        """Return the age in seconds of the oldest change that is not in the Kinesis stream.
+
+        The age is as exact as the change's known time; 0 without such a change.
+        """
         checkpoint = Checkpoint.read(self._checkpoint)
         times = [json.loads(record.data)["dynamodb"]["ApproximateCreationDateTime"] for record in checkpoint.outbox]
         times += [micros for _, micros in self._unread(checkpoint)]
         return max(0.0, time.time() - min(times) / 1_000_000) if times else 0.0
 
     def newly_dropped(self) -> int:
-        """Return how many records were dropped since this was last asked."""
+        """Return how many records were dropped since the last call."""
         dropped = occurrences(self._log, DROPPED)
         newly, self._told = dropped - self._told, dropped
         return newly
 
     def behind(self) -> int:
-        """Return a lower bound of the records still to come: of items expired, changes not read and records not put."""
-        # In the order in which a change passes them, so that a change on its way from one to the next is not missed.
+        """Return a lower bound of the remaining records: expired items, unread changes, and records not put yet."""
+        # In the order in which a change passes these places, so that none is missed on its way.
         waiting = len(expired(self._tables, self.table))
         checkpoint = Checkpoint.read(self._checkpoint)
         return waiting + len(self._unread(checkpoint)) + len(checkpoint.outbox)
@@ -175,15 +183,15 @@ class Relay(Part):
     def await_caught_up(self, patience: float = PATIENCE_SECONDS) -> None:
         """Wait until every change made so far is in the Kinesis stream, and every item expired so far is deleted.
 
-        Raises ``ProcessError`` when the relay has died. ``patience`` has its meaning in ``wait_until``,
-        which raises ``StuckError``.
+        Raises ``ProcessError`` if the relay has died. ``patience`` means the same as in ``wait_until``, which raises
+        ``StuckError``.
         """
 
         def caught_up() -> bool:
             self.check()
             return self.behind() == 0
 
-        wait_until(f"{self.name} to carry all changes", caught_up, self._progress, patience=patience)
+        wait_until(f"{self.name} to relay all changes", caught_up, self._progress, patience=patience)
 
     def _progress(self) -> dict[str, object]:
         return {"left": self.behind(), "read up to": Checkpoint.read(self._checkpoint).positions}
@@ -225,7 +233,7 @@ class Relay(Part):
 
 
 class Reader:
-    """Reads a table's stream on from a checkpoint, parents before their children, and gives each record its time."""
+    """Reads a table's stream from a checkpoint on, parents before their children, and gives each record its time."""
 
     def __init__(self, streams: Any, arn: str, checkpoint: Checkpoint, clock: Callable[[], float] = time.time) -> None:
         self._streams = streams
@@ -234,17 +242,17 @@ class Reader:
         self._clock = clock
         self._open: list[str] | None = None
         self._iterators: dict[str, str] = {}
-        # By shard, the moment in microseconds of the last request that found the shard's end.
+        # The moment of the last request that found a shard's end, by shard, in microseconds.
         self._seen: dict[str, int] = {}
 
     def read(self) -> list[tuple[dict[str, Any], int]]:
-        """Return the next records as DynamoDB Streams gives them, each with its time, and advance the checkpoint."""
+        """Return the next records of DynamoDB Streams, each with its time, and advance the checkpoint."""
         while True:
             if self._open is None:
                 self._open = self._readable()
             shards = self._open
             records = [record for shard in shards for record in self._read(shard)]
-            # Where a shard came to its end, its children may hold records.
+            # When a shard has ended, its children may hold records.
             if records or not shards or self._open is not None:
                 return records
 
@@ -288,7 +296,7 @@ class Reader:
         return records
 
     def _can_begin_anew(self, error: ClientError, shard: str) -> bool:
-        """Whether another iterator of a shard reads on where this one failed.
+        """Whether a new iterator of a shard can read on after this error.
 
         Sequence numbers of DynamoDB Local grow over all tables. So an iterator of an empty shard lies before the
         shard's oldest record once another table has changed, and counts as trimmed.
@@ -317,16 +325,20 @@ class Reader:
 
 @dataclass(frozen=True)
 class Route:
-    """The way of the records: boto3 clients, and the names of the table and of the Kinesis stream."""
+    """Source and target of the records."""
 
     dynamodb: Any
+    """The boto3 client of DynamoDB."""
     kinesis: Any
+    """The boto3 client of Kinesis."""
     table: str
+    """The name of the table."""
     stream: str
+    """The name of the Kinesis stream."""
 
 
 class Carrier:
-    """One relay at work: it reads, saves, puts and crosses out.
+    """A relay at work: it reads records, saves them, puts them and removes them from the checkpoint.
 
     ``reader`` reads the table's stream into ``checkpoint``, which is saved in the file ``path``.
     """
@@ -348,15 +360,15 @@ class Carrier:
         self._path = path
         self._misbehaviour = misbehaviour
         self._rng = random.Random()  # noqa: S311 - disorder, not a secret
-        # Partition keys of items that ``sweep`` deleted and whose deletion is not read from the stream yet. A new item
-        # of such a key waits.
+        # The partition keys of items that ``sweep`` has deleted, until their deletions are read from the stream. A new
+        # item with such a key waits.
         self._begun: set[str] = set()
 
     def carry(self) -> int:
-        """Carry the records that are there now, and return how many were read and put in all."""
+        """Relay the present records. Return how many were read, and how many were put."""
         checkpoint = self._checkpoint
         records = self._reader.read()
-        # Records that were read are saved before any is put.
+        # Save the records that were read before any is put.
         for record, micros in records:
             key = partition_key(record["dynamodb"]["Keys"])
             data = kinesis_data(record, self._table, micros, by_ttl=self._by_ttl(record, key))
@@ -366,7 +378,7 @@ class Carrier:
                 checkpoint.outbox.append(Outgoing(self._due(self._misbehaviour.delayed), key, data))
         if records:
             checkpoint.write(self._path)
-        # Put the records that are due, and keep the ones that Kinesis did not take.
+        # Put the records that are due, and keep those that Kinesis refused.
         now = time.time()
         due = sorted((record for record in checkpoint.outbox if record.due <= now), key=lambda record: record.due)
         if due:
@@ -380,7 +392,7 @@ class Carrier:
         items = {key: item for key, item in items.items() if key not in self._begun}
         if not items:
             return
-        # Before the deletion, so that its record is recognized even after a crash in between.
+        # Saved before the deletion, so that its record is recognized even after a crash in between.
         self._checkpoint.expiring.update({key: item.expiry for key, item in items.items()})
         self._checkpoint.write(self._path)
         for key, item in items.items():
@@ -399,18 +411,18 @@ class Carrier:
         self._checkpoint.write(self._path)
 
     def _by_ttl(self, record: Mapping[str, Any], key: str) -> bool:
-        """Return whether a record is a deletion by ``sweep``, and forget that deletion."""
+        """Return whether a record is a deletion by ``sweep``, and remove that deletion from the checkpoint."""
         if record["eventName"] != "REMOVE":
             return False
         self._begun.discard(key)
         return self._checkpoint.expiring.pop(key, None) is not None
 
     def _due(self, share: float) -> float:
-        """Return 0 or, for a share of the records, a moment within the next seconds."""
+        """The earliest time of a record's put: 0 for most records, within the next seconds for the late share."""
         return time.time() + self._rng.uniform(0, DISORDER_SECONDS) if self._rng.random() < share else 0.0
 
     def _put(self, records: Sequence[Outgoing]) -> list[Outgoing]:
-        """Put records, and return those that must be put again."""
+        """Put records, and return those that Kinesis refused."""
         again: list[Outgoing] = []
         for batch in batches(records):
             entries = [{"Data": record.data.encode(), "PartitionKey": record.key} for record in batch]
@@ -429,11 +441,14 @@ def stream_arn(dynamodb: Any, table: str) -> str:
 
 @dataclass(frozen=True)
 class ExpiredItem:
-    """An item to delete: its key, the attribute that holds its expiry, and the number there."""
+    """An expired item to delete."""
 
     key: dict[str, Any]
+    """The item's key, in DynamoDB's JSON."""
     attribute: str
+    """The attribute that holds its expiry."""
     expiry: str
+    """The number in that attribute."""
 
 
 def expired(dynamodb: Any, table: str) -> list[ExpiredItem]:
@@ -448,7 +463,7 @@ def expired(dynamodb: Any, table: str) -> list[ExpiredItem]:
     pages = dynamodb.get_paginator("scan").paginate(
         TableName=table,
         ProjectionExpression=", ".join(names),
-        # Like DynamoDB, a comparison with a number passes over items whose attribute is no number.
+        # Like DynamoDB, a comparison with a number skips items whose attribute is not a number.
         FilterExpression="#expiry BETWEEN :oldest AND :newest",
         ExpressionAttributeNames=names,
         ExpressionAttributeValues={":oldest": {"N": str(now - OLDEST_EXPIRY_SECONDS)}, ":newest": {"N": str(now - 1)}},
@@ -508,8 +523,8 @@ def batches(records: Sequence[Outgoing]) -> list[list[Outgoing]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Carry records until the process is ended."""
-    parser = argparse.ArgumentParser(description="Carry a table's stream to a Kinesis stream")
+    """Relay records until the process is ended."""
+    parser = argparse.ArgumentParser(description="Relay a table's stream to a Kinesis stream")
     for option in ("--dynamodb", "--kinesis", "--table", "--stream"):
         parser.add_argument(option, required=True)
     parser.add_argument("--checkpoint", type=Path, required=True)
@@ -536,7 +551,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         begun = time.monotonic()
         if begun >= next_sweep:
             carrier.sweep()
-            # Scanning a large table takes long: it gets at most a twentieth of the time.
+            # A scan of a large table takes long, so scans get at most a twentieth of the time.
             next_sweep = begun + max(SWEEP_SECONDS, 20 * (time.monotonic() - begun))
         if carrier.carry() < READ_LIMIT:
             time.sleep(POLL_SECONDS)

@@ -1,10 +1,10 @@
 """A proxy in front of SeaweedFS's S3 API.
 
-SeaweedFS itself answers pages in browsers, and some requests without a signature. The proxy hands on, byte for byte,
-requests that have an ``Authorization`` and are not from a page. SeaweedFS checks their signatures, which cover their
-``Host`` too.
+SeaweedFS itself answers pages in browsers, and some requests without a signature. The proxy forwards, byte for byte,
+requests that have an ``Authorization`` header and do not come from a page. SeaweedFS checks their signatures, which
+also cover their ``Host``.
 
-    python -m rig.local.s3_front PORT FOLDER
+python -m rig.local.s3_front PORT FOLDER
 
 ``FOLDER`` has the Unix socket ``s3.sock`` on which SeaweedFS serves S3.
 """
@@ -18,7 +18,7 @@ from rig.local.signature import Refused, refuse_pages
 
 SOCKET = "s3.sock"
 _CHUNK = 1 << 16
-# A request that had two of these could mean one thing here and another to SeaweedFS.
+# A request with two of these headers could mean one thing here and another to SeaweedFS.
 _ONCE = {"authorization", "content-length", "host", "origin", "transfer-encoding"}
 _REFUSED = "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}"
 
@@ -31,7 +31,7 @@ async def serve(port: int) -> None:
 
 
 async def _connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Carry one connection until either side ends it, or the client sends a request that is refused."""
+    """Forward one connection until either side ends it, or the client sends a request that is refused."""
     broken = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
     with contextlib.suppress(*broken), contextlib.closing(writer):
         store_reader, store_writer = await asyncio.open_unix_connection(SOCKET, limit=_CHUNK)
@@ -51,8 +51,10 @@ async def _connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def _requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy requests, each after its headers have been checked. Raises ``Refused`` for one that is not handed on, and
-    ``IncompleteReadError`` at the end."""
+    """Copy requests, each after a check of its headers.
+
+    Raises ``Refused`` for a request that is not forwarded, and ``IncompleteReadError`` at the end.
+    """
     while True:
         head = await reader.readuntil(b"\r\n\r\n")
         headers = _checked(head)
@@ -64,10 +66,10 @@ async def _requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 def _checked(head: bytes) -> dict[str, str]:
-    """Return the headers of a request by names in small letters. Raises ``Refused`` for one that is not handed on."""
+    """Return a request's headers, by lower-case names. Raises ``Refused`` for a request that is not forwarded."""
     text = head.decode("latin-1")
     request, *lines = text.split("\r\n")[:-2]
-    # SeaweedFS takes the end of a line without its CR, too.
+    # SeaweedFS also accepts the end of a line without its CR.
     if any(character in "".join((request, *lines)) for character in "\r\n\0"):
         raise Refused("BadRequest", "a line ends without CR and LF")
     headers: dict[str, str] = {}
@@ -82,7 +84,7 @@ def _checked(head: bytes) -> dict[str, str]:
     ):
         raise Refused("BadRequest", "Transfer-Encoding: expected chunked, and no Content-Length")
     refuse_pages(headers)
-    # Only a browser asks by OPTIONS, for what a page may do.
+    # Only a browser sends OPTIONS, to ask what a page may do.
     if request.startswith("OPTIONS") or not headers.get("authorization", "").startswith("AWS4-HMAC-SHA256 "):
         raise Refused("AccessDenied", "Authorization: expected a signature of version 4")
     return headers
@@ -105,7 +107,7 @@ async def _copy_chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, size: int) -> None:
-    """Copy so many bytes. Raises ``IncompleteReadError`` if they end before."""
+    """Copy this many bytes. Raises ``IncompleteReadError`` if the input ends before."""
     while size > 0:
         data = await reader.read(min(size, _CHUNK))
         if not data:
@@ -122,6 +124,6 @@ async def _copy_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 if __name__ == "__main__":
-    # The name of a Unix socket has a hundred characters at most.
+    # The path of a Unix socket has at most about a hundred characters.
     os.chdir(sys.argv[2])
     asyncio.run(serve(int(sys.argv[1])))

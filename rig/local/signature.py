@@ -1,4 +1,4 @@
-"""Checks who sends a request to a local AWS API: its signature (version 4), its ``Host`` and its ``Origin``.
+"""Checks of a request to a local AWS API: its signature (version 4), its ``Host`` and its ``Origin``.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
@@ -15,7 +15,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-# As far as AWS lets a client's clock be off.
+# The largest error of a client's clock that AWS allows.
 SKEW = dt.timedelta(minutes=15)
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[^/,\s]+)/(?P<service>[^/,\s]+)"
@@ -25,7 +25,7 @@ _CONTENT_HASH = "x-amz-content-sha256"
 
 
 class Refused(Exception):
-    """A request is not answered: AWS's ``code`` for the reason, and a message."""
+    """A request is refused, with AWS's ``code`` for the reason, and a message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -43,17 +43,17 @@ class SignedRequest:
     query: str
     """The query, with its percent signs and without the question mark."""
     headers: Mapping[str, str]
-    """The headers, by names in small letters."""
+    """The headers, by lower-case names."""
     body: bytes
     """The body."""
 
 
 def refuse_pages(headers: Mapping[str, str]) -> None:
-    """Raise ``Refused`` for a request that a page in a browser sends. ``headers`` have names in small letters.
+    """Raise ``Refused`` for a request that a page in a browser sends. ``headers`` have lower-case names.
 
-    A browser sends ``Origin`` with every request that can write, and with every one whose answer the page can read. It
-    leaves ``Origin`` out only for the page's own host. If an attacker's DNS server resolves a page's name to 127.0.0.1,
-    the page's requests carry that name as ``Host``.
+    A browser sends ``Origin`` with every request that can write, and with every request whose answer the page can read.
+    It leaves ``Origin`` out only for the page's own host. If an attacker's DNS server resolves a page's name to
+    127.0.0.1, the page's requests carry that name as ``Host``.
     """
     if "origin" in headers:
         raise Refused("AccessDeniedException", "Origin: found one, expected none: pages in browsers are not served")
@@ -66,8 +66,8 @@ def verify(request: SignedRequest, credentials: Mapping[str, str]) -> None:
     """Raise ``Refused`` for a request to a service other than S3 that AWS would refuse.
 
     AWS refuses a request without a signature, and one that other ``credentials`` signed. It refuses a request that was
-    signed longer ago than ``SKEW``, or changed on its way. A signature in the query, as in a presigned URL, counts as
-    none.
+    signed longer ago than ``SKEW``, or changed on its way. A signature in the query, as in a presigned URL, does not
+    count.
     """
     headers = request.headers
     found = _AUTHORIZATION.fullmatch(headers.get("authorization", ""))
@@ -75,14 +75,14 @@ def verify(request: SignedRequest, credentials: Mapping[str, str]) -> None:
         raise Refused("MissingAuthenticationTokenException", "Authorization: expected a signature of version 4")
     if found["key"] != credentials["AWS_ACCESS_KEY_ID"]:
         raise Refused("UnrecognizedClientException", "The security token included in the request is invalid")
-    # The signature must cover the host and all headers of AWS's.
+    # The signature must cover the host and all of AWS's own headers.
     signed = found["headers"].split(";")
     unsigned = {name for name in headers if name == "host" or name.startswith("x-amz-")} - set(signed)
     if unsigned or not headers.keys() >= set(signed):
         raise Refused("InvalidSignatureException", f"SignedHeaders: found {signed}, expected {sorted(unsigned)} too")
     timestamp = headers.get("x-amz-date", "")
     _check_time(timestamp, found["date"])
-    # The hash of the body, if the client sends one, is a signed header: it must be right.
+    # If the client sends a hash of the body, the header is signed, and the hash must be right.
     told = headers.get(_CONTENT_HASH)
     if told is not None and told != hashlib.sha256(request.body).hexdigest():
         raise Refused("InvalidSignatureException", f"{_CONTENT_HASH}: it is not the hash of the body")
@@ -107,7 +107,7 @@ def _check_time(timestamp: str, date: str) -> None:
 
 
 class _Check(SigV4Auth):
-    """Signs the headers that the client signed, and no others."""
+    """A signer of only the headers that the client signed."""
 
     def headers_to_sign(self, request: AWSRequest) -> HTTPMessage:
         return request.headers

@@ -2,8 +2,8 @@
 
 python -m rig.local.slot_watcher
 
-The run holds the other end of the process's standard input, which the kernel closes with the run. It writes there what
-``_Task`` holds, in one line: no other process sees the password.
+The run holds the other end of the process's standard input, which the kernel closes with the run. The run writes
+``_Task`` there, in one line, so that no other process sees the password.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headwater.errors import UserError
 from headwater.folder_lock import claim
 
 _WATCHES, _OURS, _LEFT = "watches\n", "ours\n", "left\n"
-# Nobody waits for the end of a run that was killed. The server, or the way to it, may have to come back.
+# Nobody waits for the end of a killed run. The server, or the network to it, may have to come back.
 _ABRUPT_SECONDS = 600
 _POLL_SECONDS = 0.5
 _FIND = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
@@ -33,20 +33,20 @@ _FIND = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
 
 class _Task(TypedDict):
     connection: dict[str, str | int]
-    """What ``psycopg.connect`` takes: the slot's database, as a role that may drop the slot."""
+    """The arguments of ``psycopg.connect`` for the slot's database, as a role that may drop the slot."""
     slot: str
     """The slot's name."""
     claimed: str
     """The folder that the process claims, so that no later run begins meanwhile."""
     seconds: float
-    """How long it tries if the run ends in order."""
+    """How many seconds the process tries if the run ends in order."""
 
 
 class SlotWatcher:
     """The watching process, as the run sees it. After the run has ended, it writes its messages to ``log``.
 
-    ``connection`` are the arguments of ``psycopg.connect``. ``claimed`` is a folder that it claims until it ends. After
-    a run that ends in order it tries for ``seconds``.
+    ``connection`` are the arguments of ``psycopg.connect``. ``claimed`` is a folder that the process claims until it
+    ends. After a run that ends in order, the process tries for ``seconds`` to drop the slot.
     """
 
     def __init__(
@@ -57,10 +57,12 @@ class SlotWatcher:
         self._child: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start it. It drops nothing before ``take``. Raises UserError if the watcher of an earlier run has not
-        ended yet."""
+        """Start the process, which drops nothing before ``take``.
+
+        Raises UserError if the watcher of an earlier run has not ended yet.
+        """
         with private_files.append(self._log) as log:
-            # In a session of its own, so that neither Ctrl-C nor a closed terminal ends it.
+            # In its own session, so that neither Ctrl-C nor a closed terminal ends it.
             self._child = subprocess.Popen(
                 [sys.executable, "-m", __name__],
                 stdin=subprocess.PIPE,
@@ -76,12 +78,14 @@ class SlotWatcher:
             raise UserError(f"nobody watches the replication slot, so it is not taken: {said.strip() or self.end()}")
 
     def take(self) -> None:
-        """Have it drop the slot from now on when this process ends."""
+        """Make the watcher drop the slot when this process ends."""
         self._tell(_OURS)
 
     def end(self) -> str:
-        """Have it drop the slot, if it was taken, once nobody reads it. Returns the reason if the slot stays, else an
-        empty text."""
+        """Make the process drop the slot, if it was taken, once nobody reads it.
+
+        Returns the reason if the slot stays, else an empty text.
+        """
         child = self._child
         if child is None:
             return ""
@@ -104,7 +108,10 @@ class SlotWatcher:
 
 
 def drop(connection: Mapping[str, str | int], slot: str, seconds: float) -> str:
-    """Drop a slot once nobody reads it. Tries for so long, and returns why the slot stays; empty once there is none."""
+    """Drop a slot once nobody reads it, within some seconds.
+
+    Returns why the slot stays; empty if it is gone.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -125,7 +132,7 @@ def drop(connection: Mapping[str, str | int], slot: str, seconds: float) -> str:
 
 def main() -> int:
     """Watch over the run at the other end of standard input. Returns 1 if the slot stays."""
-    # Signals to the terminal's whole group must not end the watcher before the slot is dropped.
+    # Signals to the terminal's whole process group must not end the watcher before the slot is dropped.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     line = sys.stdin.readline()
@@ -134,7 +141,7 @@ def main() -> int:
     task: _Task = json.loads(line)
     try:
         with claim(Path(task["claimed"]), "the end of an earlier run"):
-            # From here on the slot is watched. The run says whether it took the slot, and whether it ends in order.
+            # The slot is watched from here on. The run reports whether it took the slot, and whether it ends in order.
             sys.stdout.write(_WATCHES)
             sys.stdout.flush()
             if sys.stdin.readline() != _OURS:

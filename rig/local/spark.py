@@ -21,8 +21,8 @@ from rig.local.processes import Process, Program
 CORES = 2
 DRIVER_MEMORY = "2g"
 _EXECUTOR_MIB = 1024
-# Warnings only, since Spark and Hudi log much; a job's events go to standard output. S3A of Hadoop 3.3.6 warns of each
-# object that it writes.
+# Log only warnings, because Spark and Hudi log much; a job's events go to standard output. S3A of Hadoop 3.3.6 warns
+# about each object that it writes.
 LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
@@ -47,10 +47,11 @@ def configuration(
     """Return the Spark configuration of a local job.
 
     ``folder`` takes the warehouse, scratch files and the logging configuration. ``endpoint`` is the local object
-    store's URL, for ``s3a://`` paths; None if the job reads local files only. ``reader`` chooses Hudi 0.15, with
-    which Athena reads, instead of the writer's version. ``memory`` is the driver's heap, in which executors run too, as
-    Spark writes sizes. ``optimized`` lets Java compile as it does on a cluster, which pays for a job of minutes.
-    ``shared`` takes the place of the settings that Headwater's jobs share.
+    store's URL, for ``s3a://`` paths; None if the job reads local files only. ``reader`` chooses Hudi 0.15, with which
+    Athena reads, instead of the writer's version.
+
+    ``memory`` is the driver's heap in Spark's notation; executors run in it too. ``optimized`` lets Java compile as on
+    a cluster, which is worth it for a job of minutes. ``shared`` replaces the settings that Headwater's jobs share.
     """
     make_private(folder)
     log4j = folder / "spark-log4j2.properties"
@@ -63,16 +64,17 @@ def configuration(
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in driver_jars(reader=reader)),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Duser.timezone=UTC "
         f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder}"
-        # With Java's own sizes, a sixth of a driver's CPU time goes into collections.
+        # With Java's default sizes, garbage collections take a sixth of a driver's CPU time.
         " -XX:+UseSerialGC -XX:NewSize=256m -XX:MetaspaceSize=192m"
-        # With the first compiler alone, Java keeps 48 MB of compiled code. A driver of minutes has more: it would spend
-        # a tenth of its CPU time on throwing some away, and more on compiling that again.
+        # With only the first compiler, Java keeps 48 MB of compiled code. A driver that runs for minutes has more. It
+        # would spend a tenth of its CPU time on discarding code, and more on compiling it again.
         f"{'' if optimized else ' -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m'}"
         " -Dorg.xml.sax.driver=com.sun.org.apache.xerces.internal.parsers.SAXParser"
-        # Hudi measures the sizes of objects by JOL, which first tries to attach to its own JVM: in vain, for seconds.
+        # Hudi measures the sizes of objects by JOL, which first tries for seconds to attach to its own JVM, in vain.
         " -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true " + " ".join(class_archive.flags()),
         "spark.ui.enabled": "false",
-        # Or whoever reaches Spark's ports reads what tasks exchange. A job on one machine makes itself a secret.
+        # Otherwise any client that reaches Spark's ports can read the data that tasks exchange. A job on one machine
+        # makes its own secret.
         "spark.authenticate": "true",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder),
@@ -87,7 +89,7 @@ def configuration(
             "spark.hadoop.fs.s3a.endpoint.region": aws.REGION,
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
-            # A hash of an object's content in place of a signature of each of its chunks.
+            # One hash of an object's content, instead of a signature of each of its chunks.
             "spark.hadoop.fs.s3a.s3.signing-algorithm": "AWS4UnsignedPayloadSignerType",
             "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
         }
@@ -95,21 +97,23 @@ def configuration(
 
 
 def driver_jars(*, reader: bool = False) -> list[Path]:
-    """Return the jars of the driver's class path, Hudi last, as it comes to a cluster. Raises ``UserError`` when one is
-    missing."""
+    """Return the jars of the driver's class path, with Hudi last, as on a cluster.
+
+    Raises ``UserError`` if one is missing.
+    """
     ours = [] if reader else [BUILD / "lake_jvm" / "headwater-lake.jar"]
     return class_archive.class_path() + hudi_jars(reader=reader) + ours
 
 
 def hudi_jars(*, reader: bool = False) -> list[Path]:
-    """Return Hudi's jars: the writer's, or with ``reader`` the version by which Athena reads."""
+    """Return Hudi's jars: the writer's version, or with ``reader`` the version that Athena reads with."""
     return [path for path in jars.class_path("spark-reader" if reader else "spark") if path.name.startswith("hudi-")]
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of a local Spark job beside AWS's: where Spark and Java are, and this Python.
+    """Return a local Spark job's variables besides AWS's: the paths of Spark, Java and this Python.
 
-    Raises ``UserError`` when PySpark or Java is missing.
+    Raises ``UserError`` if PySpark or Java is missing.
     """
     return {
         "SPARK_HOME": str(class_archive.spark_home()),
@@ -121,10 +125,10 @@ def environment() -> dict[str, str]:
 
 
 def shipped_python() -> dict[str, str]:
-    """The variables that make a job run the Python packages that EMR's nodes get, and no package of this machine.
+    """The variables that make a job run the Python packages of EMR's nodes, and no package of this machine.
 
-    The archives are for Linux, and need Python 3.11. Elsewhere the variables are none, a line on the console says why,
-    and the job runs the packages of this environment. Raises UserError if the archive is missing.
+    The archives are for Linux, and need Python 3.11. On other machines there are no variables: a line on the console
+    says why, and the job runs the packages of this environment. Raises UserError if the archive is missing.
     """
     machine = {"arm64": wheels.AARCH64}.get(platform.machine(), platform.machine())
     python = _python() if sys.platform == "linux" and machine in wheels.PLATFORMS else None
@@ -140,7 +144,7 @@ def shipped_python() -> dict[str, str]:
     return {
         "PYSPARK_PYTHON": launcher,
         "PYSPARK_DRIVER_PYTHON": launcher,
-        # Where the launcher finds its Python: the one that .venv was made of, or the first on the PATH.
+        # Where the launcher finds its Python: the one from which .venv was made, or the first on the PATH.
         "PATH": os.pathsep.join([str(python.parent), os.environ["PATH"]]),
     }
 
@@ -154,12 +158,13 @@ def _python() -> Path | None:
 
 @dataclass(frozen=True)
 class SparkJob:
-    """A script with its arguments."""
+    """A PySpark script to submit, with its settings."""
 
     script: Path
     arguments: Sequence[str]
+    """The arguments of the script."""
     name: str = "the Spark driver"
-    """Its name in errors."""
+    """The job's name in errors."""
     memory: str = DRIVER_MEMORY
     """The driver's heap."""
     optimized: bool = False
@@ -167,9 +172,9 @@ class SparkJob:
     shared: Mapping[str, str] | None = None
     """As in ``configuration``."""
     jars: Sequence[Path] = ()
-    """Take the place of Hudi's jars and ours."""
+    """Jars that replace Hudi's and ours."""
     executors: int = 0
-    """How many executors run in processes of their own, with one core each; with 0 the driver runs all tasks."""
+    """How many executors run in their own processes, with one core each; with 0 the driver runs all tasks."""
     events: Path | None = None
     """The folder of Spark's own event log; None writes no log."""
 
@@ -178,7 +183,7 @@ def submit(job: SparkJob, folder: Path, api: aws.AwsApi) -> Process:
     """Return the process, not yet started, that runs a job by ``spark-submit`` against a local AWS API.
 
     Its standard output (the job's events, one JSON object per line) goes to ``events.jsonl`` in ``folder``, its log to
-    ``spark.log``. Raises ``UserError`` when the package, PySpark, Java or a jar is missing.
+    ``spark.log``. Raises ``UserError`` if the package, PySpark, Java or a jar is missing.
     """
     package = BUILD / "headwater.zip"
     if not package.exists():
@@ -186,12 +191,12 @@ def submit(job: SparkJob, folder: Path, api: aws.AwsApi) -> Process:
     settings = configuration(
         folder.resolve(), endpoint=api.s3_endpoint, memory=job.memory, optimized=job.optimized, shared=job.shared
     )
-    # Jars of the job come behind the archive's, in the place of Hudi's and ours.
+    # The job's own jars come after the archive's, instead of Hudi's and ours.
     if job.jars:
         class_path = class_archive.class_path() + list(job.jars)
         settings["spark.driver.extraClassPath"] = os.pathsep.join(str(path) for path in class_path)
     master = f"local[{CORES}]"
-    # Executors are processes of their own: they get the driver's class path, and a secret to talk to it.
+    # Executors run in their own processes, so they need the driver's class path, and a secret to talk to it.
     if job.executors:
         master = f"local-cluster[{job.executors},1,{_EXECUTOR_MIB}]"
         settings |= {

@@ -1,9 +1,9 @@
-"""TLS in front of the local PostgreSQL, whose binaries are built without it.
+"""A TLS proxy in front of the local PostgreSQL, whose binaries are built without TLS.
 
-A client gets what Aurora with ``rds.force_ssl`` gives it: TLS after PostgreSQL's request for it, and nothing else
-(https://www.postgresql.org/docs/16/protocol-flow.html#PROTOCOL-FLOW-SSL).
+A client gets the same as from Aurora with ``rds.force_ssl``: TLS after PostgreSQL's request for it, and no other
+connection (https://www.postgresql.org/docs/16/protocol-flow.html#PROTOCOL-FLOW-SSL).
 
-    python -m rig.local.tls_front LISTENING_PORT POSTGRESQL_HOST POSTGRESQL_PORT CERTIFICATE_AND_KEY
+python -m rig.local.tls_front LISTENING_PORT POSTGRESQL_HOST POSTGRESQL_PORT CERTIFICATE_AND_KEY
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Server(Protocol):
 
 
 class TlsFront(Part):
-    """Takes TLS on a free port of 127.0.0.1, which stays the same over restarts, and hands it to a server.
+    """Accepts TLS on a free port of 127.0.0.1, which stays the same over restarts, and forwards to a server.
 
-    Its certificate names 127.0.0.1 and no host; without one it has one of an authority of its own. ``root`` is what
-    signed it, as PEM. ``folder`` takes certificate, key and log.
+    Its certificate names 127.0.0.1 and no host. Without a given certificate, an authority of its own signs one.
+    ``root`` is the signing certificate, as PEM. ``folder`` takes certificate, key and log.
     """
 
     name = "the TLS front of PostgreSQL"
@@ -50,7 +50,7 @@ class TlsFront(Part):
 
     @property
     def root(self) -> str:
-        """The certificate that its clients trust, as PEM."""
+        """The certificate that clients trust, as PEM."""
         return self._certificate.root
 
     def _prepare(self) -> Process:
@@ -70,7 +70,8 @@ class TlsFront(Part):
 async def serve(port: int, target: tuple[str, int], chain: Path) -> None:
     """Serve a port of 127.0.0.1 until cancelled. ``target`` is the server's host and port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # The local Java programs reckon without the processor's own AES. TLS 1.3 would leave the choice to the client.
+    # The local Java programs compute AES without the processor's help. TLS 1.3 would leave the choice of cipher to the
+    # client.
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("ECDHE+CHACHA20")
     context.load_cert_chain(chain)
@@ -82,8 +83,8 @@ async def serve(port: int, target: tuple[str, int], chain: Path) -> None:
 async def _connect(
     context: ssl.SSLContext, target: tuple[str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Carry one connection in both directions until either side ends it."""
-    # What a client says that does not trust the certificate is an error too, and so is the end of a killed server.
+    """Forward one connection in both directions until either side ends it."""
+    # A client that does not trust the certificate causes an error too, and so does the end of a killed server.
     with contextlib.suppress(OSError, asyncio.IncompleteReadError), contextlib.closing(writer):
         if await reader.readexactly(len(_SSL_REQUEST)) != _SSL_REQUEST:
             return

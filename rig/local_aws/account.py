@@ -1,4 +1,4 @@
-"""An AWS account on this machine: the emulator, the object store, and the services that run behind them."""
+"""An AWS account on this machine: the emulator, the object store, and the services behind the emulator."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ from rig.local_aws.handlers import HandlerServer
 
 
 class LocalAccount(ExitStack):
-    """An empty account in one region, below ``folder``, until it is closed; its services end with it. Its keys are made
-    anew each time. If it is ``idle``, no program of a cluster, job or connector runs."""
+    """An empty account in one region, below ``folder``.
+
+    Closing it ends its services. Each account gets new access keys. In an ``idle`` account, no program of a cluster,
+    job or connector runs.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class LocalAccount(ExitStack):
         self.folder = folder.resolve()
         of_store = aws.make_credentials()
         self.store = ObjectStore(self.folder / "s3", of_store, may_delete_full_buckets=False)
-        # The emulator takes a key of twelve digits for the number of the account.
+        # The emulator takes an access key of twelve digits as the account's number.
         credentials = {**aws.make_credentials(), "AWS_ACCESS_KEY_ID": account}
         self.context = AccountContext(account, region, self.store, credentials, of_store, idle)
         self.databases = database.Clusters(self.folder / "rds", self.context, authority.of(folder))
@@ -59,10 +62,10 @@ class LocalAccount(ExitStack):
         self.emulator: Emulator
 
     def start(self) -> None:
-        """Start store and emulator, in a folder that is closed to others."""
+        """Start the store and the emulator, in a folder that other users cannot read."""
         private_files.make_private(self.folder)
         self.enter_context(self.store)
-        # What runs ends before what it reads from and writes to.
+        # Programs end before the services that they read from and write to.
         stores = (self.databases, self.brokers, self.tables)
         programs = (self.connectors, self.clusters, self.jobs)
         self.callback(_together, [service.close for service in stores])
@@ -86,7 +89,7 @@ class LocalAccount(ExitStack):
         self.context.ending = True
 
     def environment(self) -> dict[str, str]:
-        """The variables by which AWS's tools and SDKs find this account, in place of the user's."""
+        """The environment variables that point AWS's tools and SDKs to this account instead of the user's."""
         return self.context.environment()
 
     def client(self, service: str) -> Any:
@@ -95,7 +98,7 @@ class LocalAccount(ExitStack):
 
 
 def _together(closes: Sequence[Callable[[], None]]) -> None:
-    """Call all side by side, and raise the first error when all have returned."""
+    """Call all functions at the same time. Raises the first error after all have returned."""
     with ThreadPoolExecutor(len(closes)) as pool:
         for closed in [pool.submit(close) for close in closes]:
             closed.result()

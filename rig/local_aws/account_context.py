@@ -14,46 +14,50 @@ from rig.local.object_store import ObjectStore
 
 @dataclass(frozen=True)
 class _Worker:
-    """A program that works with a role for a resource of a service, such as glue.amazonaws.com."""
+    """A program that has a role's credentials for a resource of a service."""
 
     role: str
     service: str
+    """The service, such as glue.amazonaws.com."""
     resource: str
+    """The ARN of the resource."""
 
 
 @dataclass
 class AccountContext:
-    """An account of AWS in one region."""
+    """An AWS account in one region."""
 
     account: str
+    """The account's number."""
     region: str
     store: ObjectStore
-    """Keeps the objects of S3. It answers the emulator alone."""
+    """Keeps the objects of S3. It answers only the emulator."""
     credentials: Mapping[str, str]
-    """The account's own."""
+    """The account's own credentials."""
     store_credentials: Mapping[str, str] = field(default_factory=dict)
-    """The emulator signs with these for ``store``."""
+    """The credentials with which the emulator signs requests to ``store``."""
     idle: bool = False
-    """If true, clusters, jobs and connectors have the states that AWS would give them, but no program of
-    theirs runs."""
+    """If true, clusters, jobs and connectors have the states that AWS would give them, but none of their programs
+    runs."""
     ending: bool = False
-    """If true, no events are sent any more."""
+    """If true, the account ends and sends no more events."""
     endpoint: str = ""
-    """The address of all services; known once the emulator listens."""
+    """The URL of all services; empty until the emulator listens."""
     credentials_url: str = ""
-    """The address at which programs get the credentials of their roles."""
+    """The URL at which programs get the credentials of their roles."""
     signature: str = field(default_factory=lambda: secrets.token_hex(16))
-    """Marks the events that EventBridge takes as sent by a service."""
+    """A secret in events that AWS services send. EventBridge accepts their sources only with it."""
     tags: dict[str, dict[str, str]] = field(default_factory=dict)
     """The tags of the resources that our handlers make, by ARN."""
     _workers: dict[str, _Worker] = field(default_factory=dict)
+    """The programs that have a role's credentials, by their tokens."""
 
     def client(self, service: str) -> Any:
         """A boto3 client of a service, with the account's own credentials."""
         return aws.client(service, self.endpoint, self.credentials)
 
     def environment(self) -> dict[str, str]:
-        """The variables by which AWS's tools and SDKs find this account, in place of the user's."""
+        """The environment variables that point AWS's tools and SDKs to this account instead of the user's."""
         return {
             **aws.environment(self.credentials),
             "AWS_REGION": self.region,
@@ -62,9 +66,11 @@ class AccountContext:
         }
 
     def environment_of(self, role: str, service: str, resource: str) -> dict[str, str]:
-        """The variables of a program that works with a role for a resource of a service, such as glue.amazonaws.com.
-        AWS's SDKs get the role's credentials from here, and
-        again before they end. Raises botocore's ClientError if the role does not trust the service."""
+        """The environment variables of a program that works with a role for a resource of a service.
+
+        A service is named as in glue.amazonaws.com. AWS's SDKs get the role's credentials from the account, and again
+        before they expire. Raises botocore's ClientError if the role does not trust the service.
+        """
         worker = _Worker(role, service, resource)
         self._session(worker)
         token = secrets.token_urlsafe()
@@ -77,12 +83,14 @@ class AccountContext:
         }
 
     def knows(self, token: str) -> bool:
-        """Whether a program has been given a token."""
+        """Whether a program of the account has this token."""
         return token in self._workers
 
     def credentials_of(self, token: str) -> dict[str, str]:
-        """The credentials of the program that has been given a token, as AWS's SDKs read them. Raises KeyError if
-        none has."""
+        """The credentials of the program with this token, in the form that AWS's SDKs read.
+
+        Raises KeyError if no program has the token.
+        """
         session = self._session(self._workers[token])
         return {
             "AccessKeyId": session["AccessKeyId"],
@@ -92,13 +100,16 @@ class AccountContext:
         }
 
     def _session(self, worker: _Worker) -> dict[str, Any]:
-        # A service of AWS's is known by these two, for whatever the account itself could be.
+        # The emulator recognizes an AWS service by these two conditions, which the account itself could not meet.
         asked = {"RoleArn": worker.role, "RoleSessionName": worker.service, "ExternalId": worker.resource}
         session: dict[str, Any] = self.client("sts").assume_role(**asked)["Credentials"]
         return session
 
     def tell(self, source: str, kind: str, detail: str) -> None:
-        """Send EventBridge an event of a service of AWS's; ``detail`` is JSON. Raises UserError if it is refused."""
+        """Send EventBridge an event of an AWS service; ``detail`` is JSON.
+
+        Raises UserError if EventBridge refuses it.
+        """
         if self.ending:
             return
         entry = {"Source": source, "DetailType": kind, "Detail": detail, "TraceHeader": self.signature}

@@ -1,4 +1,4 @@
-"""Operations of AWS's APIs, read and answered in the form that botocore's models of the services give."""
+"""Operations of AWS's APIs: requests are parsed and answers written by botocore's models of the services."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _OF_CONNECTION = {"connection", "content-encoding", "content-length", "host", "t
 _OF_SIGNATURE = {"authorization", "x-amz-date", "x-amz-security-token"}
 
 Operation = Callable[[dict[str, Any]], Mapping[str, Any] | None]
-"""Takes an operation's arguments by the names of boto3, and returns its result by the same."""
+"""An operation: takes its arguments by boto3's names, and returns its result by boto3's names."""
 
 
 def now() -> dt.datetime:
-    """The time, as services tell when something happened."""
+    """The present time, as services report it."""
     return dt.datetime.now(dt.UTC)
 
 
@@ -42,24 +42,24 @@ class ApiError(Exception):
 
 
 class NotAnswered(Exception):
-    """A request, or a resource, is left to the emulator."""
+    """Raised to leave a request or a resource to the emulator."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came over HTTP."""
+    """An HTTP request."""
 
     method: str
     path: str
     headers: Mapping[str, str]
-    """By their names in lower case."""
+    """The headers, by their names in lower case."""
     query: Mapping[str, list[str]]
     body: bytes
 
 
 @dataclass(frozen=True)
 class Response:
-    """An answer over HTTP."""
+    """An HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -70,8 +70,10 @@ class Api:
     """Some operations of a service whose protocol is JSON or REST with JSON."""
 
     def __init__(self, service: str, operations: Mapping[str, Operation], *, model: str = "") -> None:
-        """``service`` is the name with which requests are signed. ``model`` is the name of botocore's description, if
-        that is another."""
+        """Serve ``operations`` of ``service``, whose requests are signed with that name.
+
+        ``model`` is the name of botocore's model, if it differs.
+        """
         self.service = service
         self.operations = dict(operations)
         self._name = model or service
@@ -79,7 +81,7 @@ class Api:
         self._is_rest = self._model.protocol == "rest-json"
 
     def answer(self, request: Request) -> Response:
-        """Have an operation done. An operation that is not here is an error of the service."""
+        """Run an operation. An operation that is not here is an error of the service."""
         try:
             name, arguments = self._read(request)
             if name not in self.operations:
@@ -96,7 +98,7 @@ class Api:
         if not self._is_rest:
             name = request.headers["x-amz-target"].rpartition(".")[2]
             return name, _taken(body, self._model.operation_model(name).input_shape)
-        # An ARN in a path has its slashes as %2F, and werkzeug would take them for separators.
+        # An ARN in a path has its slashes as %2F. werkzeug would take decoded slashes for separators.
         path = "/".join(part.replace("/", "%2F") for part in request.path.split("/"))
         try:
             name, found = _routes(self._name).bind("").match(path, method=request.method)
@@ -117,7 +119,9 @@ class Api:
 
 class Forwarded:
     """A service whose operations a program at ``endpoint`` answers, except for the operations in ``own``.
-    The program gets each request with a signature by ``credentials``, of the region ``region``."""
+
+    The program gets each request with a signature by ``credentials`` for the region ``region``.
+    """
 
     def __init__(
         self,
@@ -133,13 +137,13 @@ class Forwarded:
         self.operations = dict.fromkeys(_model(service).operation_names)
         self._own = Api(service, own)
         self._endpoint = endpoint
-        # Keeps its connections, each for one request at a time.
+        # A pool of connections, each for one request at a time.
         self._session = requests.Session()
-        # No proxy of the user's.
+        # Ignore the user's proxies.
         self._session.trust_env = False
 
     def answer(self, request: Request) -> Response:
-        """Hand a request on, or answer it."""
+        """Forward a request, or answer it if its operation is in ``own``."""
         if request.headers.get("x-amz-target", "").rpartition(".")[2] in self._own.operations:
             return self._own.answer(request)
         left = _OF_CONNECTION | _OF_SIGNATURE
@@ -182,12 +186,12 @@ def _variables(path: str) -> list[str]:
 
 
 def _variable(name: str) -> str:
-    """A name that werkzeug takes for a variable."""
+    """A variable name in a form that werkzeug accepts."""
     return name.rstrip("+").replace("-", "_")
 
 
 def _taken(value: Any, shape: Shape | None) -> Any:
-    """A value from the wire, with the names of boto3."""
+    """A value from the wire, with boto3's names."""
     if isinstance(shape, StructureShape) and isinstance(value, dict):
         names = {inner.serialization.get("name", name): (name, inner) for name, inner in shape.members.items()}
         return {names[key][0]: _taken(inner, names[key][1]) for key, inner in value.items() if key in names}
@@ -199,7 +203,7 @@ def _taken(value: Any, shape: Shape | None) -> Any:
 
 
 def _written(value: Any, shape: Shape | None) -> Any:
-    """A value for the wire, from one with the names of boto3."""
+    """A value for the wire, from a value with boto3's names."""
     if isinstance(shape, StructureShape) and isinstance(value, Mapping):
         members = shape.members
         return {

@@ -1,4 +1,4 @@
-"""Athena's prepared statements, which the emulator keeps, and does not run."""
+"""Athena's prepared statements. The emulator stores them and does not run them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class _PreparedStatements(ResourceType[AccountContext]):
     kind = STATEMENT
 
     def make(self, name: str, properties: Properties) -> Made:
-        """Keep a statement."""
+        """Store a statement."""
         request = {key: properties[key] for key in ("StatementName", "WorkGroup", "QueryStatement", "Description")}
         self.service.client("athena").create_prepared_statement(**request)
         return Made(properties["StatementName"])
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        """Keep the statement as it is now: the emulator changes none."""
+        """Delete and store the statement, because the emulator cannot change one."""
         self.delete(physical_id, former)
         return self.create(physical_id, properties)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        """Forget a statement."""
+        """Delete a statement."""
         client = self.service.client("athena")
         client.delete_prepared_statement(StatementName=physical_id, WorkGroup=properties["WorkGroup"])

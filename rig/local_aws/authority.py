@@ -1,4 +1,7 @@
-"""The authority that signs the certificates of the local AWS's databases. Templates name it, so synthesis needs it."""
+"""The authority that signs the certificates of the local AWS's databases.
+
+Synthesis needs it, because templates name it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _KEY = "authority.key"
 
 
 def of(account: Path) -> Authority:
-    """The authority of the local AWS below a folder. It is made if it is missing."""
+    """The authority of the local AWS below a folder; made if missing."""
     root, key = account.with_name(ROOT), account.with_name(_KEY)
     if not key.exists():
         made = Authority.make()

@@ -1,4 +1,4 @@
-"""A copy of this checkout, to deploy from it what this one does not have."""
+"""A copy of this checkout, to deploy changed files from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.paths import BUILD, ROOT
 from headwater.yaml_files import set_value
 
 _LOCAL_AWS = Path("build") / "local_aws"
-# What the assets of other contracts or other code write anew; the rest of build/ is shared.
+# The assets that depend on contracts or code: each copy has its own. The copies share the rest of build/.
 _WRITTEN = {
     "contracts",
     "custom_resources.zip",
@@ -26,21 +26,21 @@ _WRITTEN = {
     "stamps",
     "wheels",
 }
-# What runs from a checkout, and what it has said.
+# What programs of a checkout write: a copy begins without it.
 _ITS_OWN = {".assets.lock", "demo", "junit", "logs", "promises", "run", "unfinished", _LOCAL_AWS.name}
 
 
 class Checkout:
     """A copy of this checkout below ``folder``, whose files may be changed.
 
-    It has a local AWS of its own, or shares the one of the checkout that it is ``beside``. It begins with this
-    checkout's assets. Without ``assets``, it lacks the ones that are built from a checkout's code.
+    The copy has its own local AWS, or shares that of the checkout that it is ``beside``. It begins with this checkout's
+    assets. Without ``assets``, it lacks the assets that are built from a checkout's code.
     """
 
     def __init__(self, folder: Path, *, beside: Checkout | None = None, assets: bool = True) -> None:
         self.folder = folder.resolve()
         self.account = self.folder / _LOCAL_AWS / "account"
-        # What git knows of this checkout, and what it would add.
+        # The files that git tracks, and new files that git does not ignore.
         for file in git_files.listed(ROOT, "--cached", "--others", "--exclude-standard"):
             copy = self.folder / file.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ class Checkout:
                 (self.folder / _LOCAL_AWS / part.name).symlink_to(part)
 
     def change(self, file: str, old: str, new: str) -> None:
-        """Change a file in one place. Raises UserError if it does not have exactly one such place."""
+        """Replace a text that occurs exactly once in a file. Raises UserError if it occurs more or less often."""
         path = self.folder / file
         text = path.read_text()
         if text.count(old) != 1:
@@ -77,27 +77,29 @@ class Checkout:
         path.write_text(text.replace(old, new))
 
     def set_field(self, field: str, value: str, environment: str = "local") -> None:
-        """Write a field, ``part.field``, of an environment's file."""
+        """Set a field, named ``part.field``, of an environment's file."""
         path = self.folder / "config" / f"{environment}.yaml"
         path.write_text(set_value(path.read_text("utf-8"), field.split("."), value), "utf-8")
 
     def append(self, file: str, text: str) -> None:
-        """Add to the end of a file."""
+        """Append text to a file."""
         with (self.folder / file).open("a") as end:
             end.write(text)
 
     def headwater(self, *arguments: str) -> list[str]:
-        """The command line of a command of Headwater's."""
+        """The arguments that run a ``headwater`` command in the copy."""
         return [sys.executable, "-m", "headwater.cli", *arguments]
 
     def cdk(self, environment: str, *arguments: str) -> list[str]:
-        """The command line of one of CDK's for an environment."""
+        """The arguments that run a ``cdk`` command for an environment."""
         cdk = self.folder / "node_modules" / ".bin" / "cdk"
         return [str(cdk), "--no-notices", "--context", f"env={environment}", *arguments]
 
     def environment(self, variables: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The variables of these commands: this process's without its settings of AWS, then ``variables``. This Python
-        is first on the path, as with ``make``."""
+        """The environment variables of these commands: this process's without its AWS settings, then ``variables``.
+
+        This Python is first on the path, as with ``make``.
+        """
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return {**kept, **(variables or {}), "PATH": path}

@@ -1,4 +1,4 @@
-"""CloudWatch: the metrics that services of AWS's send of themselves, and alarms that ring by CloudWatch's own rule."""
+"""CloudWatch: the metrics that AWS services send by themselves, and alarms evaluated by CloudWatch's rules."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rig.local_aws.account_context import AccountContext
 from rig.local_aws.resources import Made, Properties, ResourceType, refuse_unread
 
 ALARM = "AWS::CloudWatch::Alarm"
-# CloudWatch looks for values further back than an alarm's periods; its documentation shows 5 periods for an alarm of 3.
+# CloudWatch reads values from before an alarm's periods; its documentation shows 5 periods for an alarm of 3.
 _MORE_PERIODS = 2
 _MINUTE = 60
-# Long enough for what was measured at a minute's end to be there.
+# Long enough that the values measured at a minute's end have arrived.
 _AFTER_THE_MINUTE = 1.0
-# CloudWatch takes so many of either a request.
+# CloudWatch's limits per request.
 _DATUMS = 1000
 _QUERIES = 500
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
@@ -33,7 +33,7 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "LessThanThreshold": operator.lt,
     "LessThanOrEqualToThreshold": operator.le,
 }
-# How the values of several minutes, or of several metrics, are one.
+# How the values of several minutes, or of several metrics, become one.
 _TOGETHER: Mapping[str, Callable[[Iterable[float]], float]] = {
     "Maximum": max,
     "Minimum": min,
@@ -41,7 +41,7 @@ _TOGETHER: Mapping[str, Callable[[Iterable[float]], float]] = {
     "Sum": sum,
 }
 _STATISTIC_OF = {"MAX": "Maximum", "MIN": "Minimum", "SUM": "Sum"}
-# What the API is told of an alarm: a template has numbers as texts, too.
+# The API's types of an alarm's properties: a template may write numbers as texts.
 _KEPT: Mapping[str, Callable[[Any], Any]] = {
     "AlarmActions": list,
     "AlarmDescription": str,
@@ -68,7 +68,7 @@ _QUERY = re.compile(
 
 @dataclass(frozen=True)
 class Measured:
-    """A value of a metric, which a service of AWS's sends each minute."""
+    """A value of a metric, which an AWS service sends each minute."""
 
     namespace: str
     name: str
@@ -78,7 +78,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Series:
-    """The values of one metric: one a minute, by ``statistic``."""
+    """The values of one metric: one per minute, by ``statistic``."""
 
     namespace: str
     name: str
@@ -88,12 +88,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Selection:
-    """Every metric of a name that has these dimensions, and a value for one of them."""
+    """Every metric of one name with these dimensions, and with a given value for one of the dimensions."""
 
     namespace: str
     name: str
     dimensions: frozenset[str]
+    """The names of the dimensions."""
     where: tuple[str, str]
+    """One dimension's name and value."""
     statistic: str
 
 
@@ -104,13 +106,13 @@ class Rule:
     series: tuple[Series, ...]
     selections: tuple[Selection, ...]
     statistic: str
-    """Joins the values of all series and selections into one."""
+    """The statistic that joins the values of all series and selections into one."""
     minutes: int
-    """The length of a period."""
+    """The length of a period in minutes."""
     of_periods: int
-    """How many of the last periods count."""
+    """How many of the most recent periods count."""
     enough: int
-    """How many of them must be beyond the threshold."""
+    """How many of these periods must be beyond the threshold."""
     comparison: str
     threshold: float
     missing: str
@@ -124,8 +126,9 @@ class Rule:
     def state(self, values: Sequence[float | None], former: str) -> str:
         """The state of the alarm after ``values``; ``former`` is the state before.
 
-        ``values`` has one value per period of the range, the oldest first, and None for a period without one. The
-        newest values count, whatever is missing between them. If they are too few, ``missing`` decides about the rest.
+        ``values`` has one value per period of the range, the oldest first, and None for a period without a value. The
+        newest values count, with the gaps between them left out. If they are too few, ``missing`` decides about the
+        rest.
         """
         found = [value for value in values if value is not None][-self.of_periods :]
         beyond = _COMPARISONS[self.comparison]
@@ -134,13 +137,13 @@ class Rule:
             breaching += self.of_periods - len(found)
         if breaching >= self.enough:
             return "ALARM"
-        # Nothing that was found says that all is well.
+        # The alarm keeps its state if values are missing and every value found is beyond the threshold.
         undecided = self.missing == _IGNORE and len(found) < self.of_periods and breaching == len(found)
         return former if undecided else "OK"
 
 
 def rule_of(properties: Properties) -> Rule:
-    """The rule of an alarm that a template describes. Raises UserError if it is one that nothing here evaluates."""
+    """The rule of an alarm in a template. Raises UserError if the local AWS cannot evaluate it."""
     if "Metrics" in properties:
         series, selections, statistic, period = _of_math(properties["Metrics"])
     else:
@@ -180,7 +183,7 @@ def _of_math(queries: Sequence[Properties]) -> tuple[tuple[Series, ...], tuple[S
     (told,) = [query for query in queries if query.get("ReturnData", True)]
     known, periods = {}, {told["Period"]} if "Period" in told else set()
     for query in queries:
-        # A label is for people.
+        # A label has no effect on the value.
         query.get("Label")
         if "MetricStat" in query:
             of = query["MetricStat"]
@@ -209,7 +212,7 @@ def _of_math(queries: Sequence[Properties]) -> tuple[tuple[Series, ...], tuple[S
 class Alarms:
     """The alarms of an account, evaluated at the end of each minute.
 
-    They read the metrics of ``measures``, and all others that were sent to CloudWatch.
+    They read the metrics of ``measures``, and all metrics that programs have sent to CloudWatch.
     """
 
     def __init__(self, context: AccountContext, measures: Sequence[Callable[[], Iterable[Measured]]]) -> None:
@@ -232,9 +235,9 @@ class Alarms:
         return {ALARM: _Alarm(self)}
 
     def put(self, properties: Properties) -> Made:
-        """Make an alarm, or change it. One that is there keeps its state."""
+        """Make or change an alarm. A changed alarm keeps its state."""
         name, rule = properties["AlarmName"], rule_of(properties)
-        # The emulator keeps alarms, and tells of their states; it does not know of metric math.
+        # The emulator keeps alarms and reports their states, but it does not support metric math.
         request = {key: typed(properties[key]) for key, typed in _KEPT.items() if key in properties}
         refuse_unread(ALARM, properties)
         self._context.client("cloudwatch").put_metric_alarm(**request)
@@ -254,7 +257,7 @@ class Alarms:
                 self._tell("Alarms were not evaluated")
 
     def _tell(self, what: str) -> None:
-        """Log an error that is being handled, unless the account is on its way down."""
+        """Log the error that is being handled, unless the account is ending."""
         if not self._context.ending:
             _LOG.exception("%s; the next minute tries again", what)
 
@@ -271,7 +274,7 @@ class Alarms:
         values = self._values(client, wanted, end, longest)
         pages = client.get_paginator("describe_alarms").paginate()
         states = {alarm["AlarmName"]: alarm["StateValue"] for page in pages for alarm in page["MetricAlarms"]}
-        # One may have gone in the meantime.
+        # An alarm may have been deleted in the meantime.
         for name in sorted(rules.keys() & states.keys()):
             rule = rules[name]
             periods = _periods(rule, [values.get(each, {}) for each in series[name]], end)
@@ -287,7 +290,7 @@ class Alarms:
     def _send(self, client: Any, at: int) -> None:
         by_namespace: dict[str, list[dict[str, Any]]] = {}
         for measure in self._measures:
-            # A part that cannot be asked sends nothing, as a service of AWS's that is down.
+            # A part that does not answer sends no metrics, like an AWS service that is down.
             try:
                 measured = list(measure())
             except Exception:

@@ -1,6 +1,6 @@
-"""MSK Connect: each connector is a Kafka Connect cluster of its own on this machine.
+"""MSK Connect: each connector is its own Kafka Connect cluster on this machine.
 
-It has the plugin that the deployment has uploaded, and the credentials of its role.
+The cluster has the plugin that the deployment has uploaded, and the credentials of the connector's role.
 """
 
 from __future__ import annotations
@@ -32,26 +32,31 @@ CONNECTOR = "AWS::KafkaConnect::Connector"
 CUSTOM_PLUGIN = "AWS::KafkaConnect::CustomPlugin"
 WORKER_CONFIGURATION = "AWS::KafkaConnect::WorkerConfiguration"
 _WATCH_SECONDS = 1.0
-# What a caller of UpdateConnector may change, by the type of the operation that does it.
+# The arguments of UpdateConnector that may change, by the type of operation.
 _WORKER_SETTING = ("capacity", "plugins", "workerConfiguration")
 _CONFIGURATION = ("connectorConfiguration",)
 
 
 @dataclass
 class _Connector:
-    """A connector: the request of CreateConnector, and its present state."""
+    """A connector: its request of CreateConnector and its present state."""
 
     arn: str
     cluster: str
+    """The id of the Kafka Connect cluster."""
     definition: dict[str, Any]
+    """The arguments of CreateConnector, after updates."""
     tags: dict[str, str]
     created: dt.datetime
     state: str = "CREATING"
     version: int = 1
+    """The number of the definition, which UpdateConnector and DeleteConnector have to name."""
     description: dict[str, str] | None = None
+    """The code and message of the last failure."""
     operations: list[dict[str, Any]] = field(default_factory=list)
     workers: list[ConnectWorker] = field(default_factory=list)
     running: ExitStack = field(default_factory=ExitStack)
+    """Ends the workers."""
 
     @property
     def name(self) -> str:
@@ -93,7 +98,7 @@ class Connectors:
         return {CUSTOM_PLUGIN: _CustomPlugin(self), WORKER_CONFIGURATION: _WorkerConfiguration(self)}
 
     def add_plugin(self, name: str, bucket: str, key: str) -> Made:
-        """Fetch a ZIP file, and unpack it into a folder of its own on a plugin path."""
+        """Download a ZIP file, and unpack it into its own folder on a plugin path."""
         arn = self._arn("custom-plugin", name)
         if arn in self._plugins:
             raise UserError(f"there is a custom plugin {name} already")
@@ -108,7 +113,7 @@ class Connectors:
         return Made(arn, {"CustomPluginArn": arn, "Revision": 1})
 
     def remove_plugin(self, arn: str) -> None:
-        """Delete a plugin. Raises UserError if a connector has it."""
+        """Delete a plugin. Raises UserError if a connector uses it."""
         with self._lock:
             self._refuse_used(arn, lambda each: each["plugins"][0]["customPlugin"]["customPluginArn"])
             path = self._plugins.pop(arn, None)
@@ -116,7 +121,7 @@ class Connectors:
             shutil.rmtree(path)
 
     def add_configuration(self, name: str, properties: str) -> Made:
-        """Keep a worker configuration, as the text of a properties file."""
+        """Store a worker configuration, the text of a properties file."""
         arn = self._arn("worker-configuration", name)
         if arn in self._configurations:
             raise UserError(f"there is a worker configuration {name} already")
@@ -125,13 +130,13 @@ class Connectors:
         return Made(arn, {"WorkerConfigurationArn": arn, "Revision": 1})
 
     def remove_configuration(self, arn: str) -> None:
-        """Delete a worker configuration. Raises UserError if a connector has it."""
+        """Delete a worker configuration. Raises UserError if a connector uses it."""
         with self._lock:
             self._refuse_used(arn, lambda each: each["workerConfiguration"]["workerConfigurationArn"])
             self._configurations.pop(arn, None)
 
     def workers(self, name: str) -> list[ConnectWorker]:
-        """The workers of the connector of that name."""
+        """The workers of the connector with that name."""
         return next((each.workers for each in self._connectors.values() if each.name == name), [])
 
     def measured(self) -> Iterator[Measured]:
@@ -157,14 +162,14 @@ class Connectors:
         self._work.shutdown()
 
     def _replace_ended(self) -> None:
-        """Start workers again that have ended by themselves, as MSK Connect replaces them."""
+        """Replace workers that have ended by themselves, as MSK Connect does."""
         while not self._closing.wait(_WATCH_SECONDS):
             with self._lock:
                 connectors = [each for each in self._connectors.values() if each.state == "RUNNING"]
             for connector in connectors:
                 for worker in connector.workers:
                     if not worker.running and connector.state == "RUNNING" and not self._closing.is_set():
-                        # One that does not start is tried again.
+                        # A worker that does not start is tried again.
                         with suppress(UserError):
                             worker.start()
 
@@ -214,7 +219,7 @@ class Connectors:
                 connector.description = {"code": "UnknownError.Unknown", "message": str(error)}
 
     def _start(self, connector: _Connector) -> None:
-        """Start a connector's workers, and the connector on them."""
+        """Start a connector's workers, then the connector on them."""
         definition = Properties(connector.definition)
         self._check(definition)
         bootstrap = definition["kafkaCluster"]["apacheKafkaCluster"]["bootstrapServers"]
@@ -243,7 +248,7 @@ class Connectors:
                     worker.log,
                     delivered["logGroup"],
                     f"{connector.cluster}-{number}",
-                    # As MSK Connect names the worker.
+                    # The worker's name, as MSK Connect forms it.
                     f"[Worker-{uuid.uuid4().hex[:17]}] ",
                 )
                 connector.running.enter_context(delivery)
@@ -281,7 +286,7 @@ class Connectors:
         return {"connectorArn": connector.arn, "connectorState": connector.state}
 
     def _claim(self, connector: _Connector, version: str | None, state: str) -> None:
-        """Have a connector change its state, as the caller knows it and while nothing else is done to it."""
+        """Change a connector's state, if the caller names its present version and no other operation runs."""
         with self._lock:
             if version is not None and version != str(connector.version):
                 raise ApiError("BadRequestException", f"The current version is {connector.version}, not {version}")
@@ -299,7 +304,7 @@ class Connectors:
         kind = "UPDATE_WORKER_SETTING" if of_workers else "UPDATE_CONNECTOR_CONFIGURATION"
         self._claim(connector, request["currentVersion"], "UPDATING")
         operation = self._operation(connector, kind, "UPDATE_IN_PROGRESS")
-        # A failed update is rolled back, as on AWS: the former definition is taken again.
+        # A failed update is rolled back to the former definition, as on AWS.
         former = connector.definition
         connector.definition = {**former, **change}
 
@@ -383,7 +388,7 @@ class Connectors:
         }
 
     def _state(self, connector: _Connector) -> tuple[str, dict[str, str] | None]:
-        """A connector's state, and the reason. A failed task makes the connector fail."""
+        """A connector's state and the reason. One failed task makes the connector fail."""
         if connector.state == "RUNNING" and not self._context.idle:
             try:
                 status = connector.workers[0].status(connector.name)

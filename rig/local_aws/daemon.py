@@ -1,6 +1,6 @@
-"""The local AWS as a process that outlives the command that started it, until a command ends it.
+"""The local AWS as a process that outlives the command that started it, until another command ends it.
 
-The process is ``serve``, which imports all parts of an account; commands that find or end it do not.
+The process runs ``serve``, which imports all parts of an account. Commands that only find or end the process do not.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ REGION = aws.REGION
 
 @dataclass(frozen=True)
 class Running:
-    """A local AWS that runs."""
+    """A running local AWS."""
 
     pid: int
     since: float
-    """When its process began, in epoch seconds."""
+    """The start of its process, in epoch seconds."""
     environment: dict[str, str]
-    """The variables by which AWS's tools find it. Its key is in these alone, and in a file that is closed to others."""
+    """The variables that point AWS's tools to it. Its key is only in them, and in a file that other users cannot
+    read."""
 
     @classmethod
     def find(cls, folder: Path) -> Self | None:
@@ -52,8 +53,11 @@ class Running:
 
     @classmethod
     def start(cls, folder: Path) -> Self:
-        """Start one, empty, below a folder, for a ``LocalAccount``. Raises UserError with the end of its log if it
-        does not start."""
+        """Start an empty local AWS below a folder.
+
+        The folder is that of a ``LocalAccount``. Raises UserError with the end of the log if the local AWS does not
+        start.
+        """
         warn_of_root()
         log = log_of(folder)
         log.unlink(missing_ok=True)
@@ -88,12 +92,12 @@ class Running:
         return aws.client(service, self.environment["AWS_ENDPOINT_URL"], self.environment)
 
     def stacks(self) -> dict[str, str]:
-        """The stacks of all environments with their states, and CDK's own."""
+        """The stacks of all environments with their states, and the stack of CDK's bootstrap."""
         pages = self.client("cloudformation").get_paginator("describe_stacks").paginate()
         return {stack["StackName"]: stack["StackStatus"] for page in pages for stack in page["Stacks"]}
 
     def stop(self, folder: Path) -> None:
-        """End it with all that runs in it, and remove what it has stored."""
+        """End the local AWS and all its programs, and remove its data."""
         os.kill(self.pid, signal.SIGTERM)
         wait_until("the local AWS to end", lambda: not self._runs(), work=partial(cpu_seconds, self.pid))
         shutil.rmtree(folder, ignore_errors=True)
@@ -113,29 +117,29 @@ def account_of(lake: LakeFolder) -> Path:
 
 
 def command(folder: Path) -> list[str]:
-    """The command line of one below a folder."""
+    """The arguments that start a local AWS below a folder."""
     return [sys.executable, "-m", "rig.local_aws.serve", str(folder)]
 
 
 def log_of(folder: Path) -> Path:
-    """The log of the one below a folder."""
+    """The log of the local AWS below a folder."""
     return folder.with_suffix(".log")
 
 
 def variables_of(folder: Path) -> Path:
-    """The file from which a shell takes the variables of the one below a folder, by ``. FILE``."""
+    """The file with the local AWS's variables for a shell, which reads it by ``. FILE``."""
     return folder / "variables"
 
 
 def warn_of_root() -> None:
-    """Tell a person who starts one as root what that means."""
+    """Warn a person who starts a local AWS as root."""
     if os.geteuid() == 0:
         say(
-            "Warning: the local AWS runs as root, and so do the functions, jobs and connectors that are deployed to "
+            "Warning: the local AWS runs as root, and so do the functions, jobs and connectors that you deploy to "
             "it. Run it as a user who may do less"
         )
 
 
 def description_of(folder: Path) -> Path:
-    """The file that describes the one below a folder while it runs."""
+    """The file that describes the local AWS below a folder while it runs."""
     return folder / "account.json"

@@ -16,15 +16,17 @@ import psycopg
 from rig.local_aws.api import ApiError, Operation
 
 Connect = Callable[[str, str, str], psycopg.Connection]
-"""Opens an autocommit connection to a cluster, by its ARN, with the login of a secret, by its ARN or name, to a
-database."""
+"""Opens an autocommit connection to a database. The cluster is given by its ARN, the login by a secret's ARN or
+name."""
 
 _PLACEHOLDER = re.compile(r"(?<!:):([a-z_]+)")
 
 
 class DataApi:
-    """Statements and transactions, on connections that ``connect`` opens. ``after`` is called with the cluster's ARN
-    when something was committed."""
+    """Statements and transactions, on connections that ``connect`` opens.
+
+    After each commit, ``after`` is called with the cluster's ARN.
+    """
 
     def __init__(self, connect: Connect, after: Callable[[str], None] = lambda cluster: None) -> None:
         self._open_connection = connect
@@ -42,7 +44,7 @@ class DataApi:
         }
 
     def begin_transaction(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin a transaction on a connection of its own."""
+        """Begin a transaction on its own connection."""
         transaction = next(self._ids)
         self._open[transaction] = self._connect(request)
         self._open[transaction].execute("BEGIN")
@@ -94,7 +96,7 @@ class DataApi:
 def _run(connection: psycopg.Connection, request: Mapping[str, Any]) -> dict[str, Any]:
     values = {parameter["name"]: parameter["value"]["stringValue"] for parameter in request.get("parameters", [])}
     named = set(_PLACEHOLDER.findall(request["sql"]))
-    # Placeholders inside quotes and functions count too: what the service makes of them is not known.
+    # Placeholders inside quotes and functions count too, because nobody knows how the service treats them.
     if named != set(values):
         raise ApiError("BadRequestException", f"placeholders {named}, parameters {set(values)}: {request['sql']}")
     try:
@@ -102,7 +104,7 @@ def _run(connection: psycopg.Connection, request: Mapping[str, Any]) -> dict[str
             sql = _PLACEHOLDER.sub(r"%(\1)s::varchar", request["sql"].replace("%", "%%"))
             cursor = connection.execute(sql.encode(), values)
         else:
-            # Prepared, because PostgreSQL prepares a single statement only.
+            # Prepared, because PostgreSQL prepares only single statements.
             cursor = connection.execute(request["sql"].encode(), prepare=True)
         rows = cursor.fetchall() if cursor.description else []
     except psycopg.Error as error:

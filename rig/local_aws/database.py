@@ -25,12 +25,11 @@ from rig.local_aws.resources import Made, Properties, ResourceType
 CLUSTER = "AWS::RDS::DBCluster"
 PARAMETER_GROUP = "AWS::RDS::DBClusterParameterGroup"
 SECRET_ATTACHMENT = "AWS::SecretsManager::SecretTargetAttachment"  # noqa: S105  # a type
-# What Aurora has where a group says nothing else, and what a parameter of Aurora's own is in PostgreSQL:
-# Aurora drops log that nobody needs by itself, PostgreSQL at a checkpoint.
+# Aurora's defaults, and PostgreSQL's settings in place of Aurora's own parameters.
 _AS_ON_AURORA = {"wal_level": "replica", "checkpoint_timeout": "30s"}
 _LOGICAL, _ONLY_TLS = "rds.logical_replication", "rds.force_ssl"
 _LEVELS = {"0": "replica", "1": "logical"}
-# Roles that RDS makes, and what it gives the owner.
+# The roles that RDS creates, and the rights of the owner.
 _AS_ON_RDS = """
 CREATE ROLE rds_replication;
 CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD {password};
@@ -38,8 +37,8 @@ GRANT rds_replication TO {owner} WITH ADMIN OPTION;
 GRANT pg_signal_backend TO {owner};
 """
 
-# What a slot holds back, and what the log takes on disk, both in bytes. Aurora keeps no files of former log for later
-# use, as PostgreSQL does: their names are beyond the one that is written.
+# The WAL that a slot retains, and the size of WAL on disk, both in bytes. Unlike Aurora, PostgreSQL keeps old WAL files
+# for reuse. They are left out: their names come after the name of the file in use.
 _LOG_SIZES = """
 SELECT (SELECT max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) FROM pg_replication_slots),
        (SELECT sum(size) FROM pg_ls_waldir() WHERE name <= pg_walfile_name(pg_current_wal_lsn()))
@@ -59,19 +58,21 @@ class _Server:
 
 
 def log_of_server(cluster: str, server: PostgresqlServer) -> Iterator[Measured]:
-    """The metrics that RDS sends about a cluster's writer: the log that its slots hold back, and the size of its
-    log."""
+    """The metrics that RDS sends about a cluster's writer: the WAL that its slots retain, and the size of its WAL."""
     with server.connect() as admin:
         sizes = admin.execute(_LOG_SIZES).fetchall()[0]
     of = {"DBClusterIdentifier": cluster, "Role": "WRITER"}
     for metric, size in zip(("OldestReplicationSlotLag", "TransactionLogsDiskUsage"), sizes, strict=True):
-        # Without a slot there is no lag to tell of.
+        # Without a slot there is no lag to report.
         if size is not None:
             yield Measured("AWS/RDS", metric, of, float(size))
 
 
 class Clusters:
-    """The clusters of an account, below ``folder``. They show certificates of ``authority``, and take TLS alone."""
+    """The clusters of an account, below ``folder``.
+
+    They show certificates of ``authority``, and accept only TLS.
+    """
 
     def __init__(self, folder: Path, context: AccountContext, authority: Authority) -> None:
         self._folder = folder
@@ -90,7 +91,7 @@ class Clusters:
         }
 
     def start(self, name: str, properties: Properties) -> Made:
-        """Start a server with its first database, as its owner sees it on RDS."""
+        """Start a server with its first database, with the rights that the owner has on RDS."""
         server = PostgresqlServer(self._folder / name, self._settings(properties["DBClusterParameterGroupName"]))
         front = TlsFront(self._folder / name, server, self._authority.issue(TlsFront.host))
         with ExitStack() as stack:
@@ -158,7 +159,7 @@ class Clusters:
         return postgres.connect(database, login["username"], login["password"])
 
     def _grant_replication(self, cluster: str) -> None:
-        """Let the members of RDS's role replicate: PostgreSQL has no role that hands this on."""
+        """Let the members of RDS's replication role replicate. PostgreSQL has no role that passes this right on."""
         with self._servers[cluster.rpartition(":")[2]].postgres.connect() as admin:
             for (member,) in admin.execute(_MAY_REPLICATE).fetchall():
                 admin.execute(sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(member)))
@@ -175,7 +176,7 @@ class _Cluster(ResourceType[Clusters]):
     def make(self, name: str, properties: Properties) -> Made:
         if not properties["Engine"].endswith("postgresql"):
             raise UserError(f"Engine: found {properties['Engine']}, expected aurora-postgresql")
-        # The packaged PostgreSQL is of the same major version.
+        # The packaged PostgreSQL has the same major version.
         if properties["EngineVersion"].partition(".")[0] != "16":
             raise UserError(f"EngineVersion: found {properties['EngineVersion']}, expected one of PostgreSQL 16")
         return self.service.start(properties["DBClusterIdentifier"], properties)

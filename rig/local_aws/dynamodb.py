@@ -1,4 +1,4 @@
-"""DynamoDB: a table is one of DynamoDB Local, and what its Kinesis destination would carry, the relay carries."""
+"""DynamoDB: tables of DynamoDB Local, and relays in place of their Kinesis destinations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
 
 
 class Tables:
-    """The tables of an account, below ``folder``. DynamoDB Local starts with the first of them."""
+    """The tables of an account, below ``folder``. DynamoDB Local starts with the first table."""
 
     def __init__(self, folder: Path, context: AccountContext) -> None:
         self._folder = folder
@@ -30,7 +30,7 @@ class Tables:
         self._lock = threading.Lock()
         self._relays: dict[str, Relay] = {}
         self._server = DynamoDbLocal(folder, context.credentials)
-        # DynamoDB Local has no destinations.
+        # DynamoDB Local has no Kinesis destinations.
         own = {
             "DescribeKinesisStreamingDestination": self._describe_destination,
             "DeleteTable": self._delete_table,
@@ -44,14 +44,14 @@ class Tables:
         return {TABLE: _Table(self)}
 
     def server(self) -> DynamoDbLocal:
-        """DynamoDB Local, which runs."""
+        """The running DynamoDB Local."""
         with self._lock:
             if not self._server.running:
                 self._running.enter_context(self._server)
         return self._server
 
     def create(self, name: str, table: dict[str, Any], expiry: str | None, stream: str) -> Made:
-        """Make a table whose changes go to the Kinesis stream of that ARN."""
+        """Create a table whose changes go to the Kinesis stream with that ARN."""
         client = self.server().client("dynamodb")
         client.create_table(TableName=name, StreamSpecification=_STREAM, **table)
         client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1})
@@ -63,7 +63,7 @@ class Tables:
         return Made(name, {"Arn": arn, "TableId": name})
 
     def _carry(self, name: str, stream: str) -> None:
-        """Begin to carry a table's changes to the Kinesis stream of that ARN."""
+        """Begin to relay a table's changes to the Kinesis stream with that ARN."""
         relay = Relay(
             self._folder / name,
             self.server(),
@@ -82,7 +82,7 @@ class Tables:
     def measured(self) -> Iterator[Measured]:
         """The metrics that DynamoDB sends about its Kinesis destinations."""
         for name, relay in list(self._relays.items()):
-            # Of a destination that is disabled DynamoDB says nothing: it does not keep what would go there.
+            # DynamoDB sends no metrics about a disabled destination, because it keeps no changes for it.
             if not relay.running:
                 continue
             of = {"DelegatedOperation": "PutRecord", "TableName": name}
@@ -108,8 +108,10 @@ class Tables:
         return {"TableName": request["TableName"], "DestinationStatus": "DISABLING"}
 
     def _enable_destination(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Carry a table's changes to its stream. After an interruption, carry the changes of the meantime too, which
-        AWS does not."""
+        """Relay a table's changes to its stream.
+
+        After an interruption, the relay also carries the changes of the meantime, which AWS does not.
+        """
         name, stream = request["TableName"], request["StreamArn"]
         if name in self._relays:
             relay = self._find(name)
@@ -125,8 +127,10 @@ class Tables:
         return {"TableName": name, "DestinationStatus": "ENABLING"}
 
     def _give_images(self, name: str) -> None:
-        """Have DynamoDB Local stream the images of a table, which the relay reads; a destination of AWS's needs no
-        such stream."""
+        """Enable the DynamoDB stream of a table's images, which the relay reads.
+
+        A destination on AWS needs no such stream.
+        """
         client = self.server().client("dynamodb")
         try:
             given = client.describe_table(TableName=name)["Table"].get("StreamSpecification", {"StreamEnabled": False})
@@ -138,7 +142,7 @@ class Tables:
             raise ApiError("ValidationException", f"here a table's stream has {_STREAM['StreamViewType']}")
 
     def _delete_table(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Delete a table that somebody has made, with its relay."""
+        """Delete a table that somebody has created, with its relay."""
         name = request["TableName"]
         relay = self._relays.pop(name, None)
         if relay is not None:
@@ -160,7 +164,7 @@ class Tables:
         return self._relays[name]
 
     def close(self) -> None:
-        """End them all."""
+        """Stop DynamoDB Local and all relays."""
         self._relays.clear()
         self._running.close()
 

@@ -39,13 +39,13 @@ _GONE = ("TERMINATED", "TERMINATED_WITH_ERRORS")
 _NODE_LOST = {"Code": "INSTANCE_FAILURE", "Message": "The primary node has ended"}
 _PATIENCE_SECONDS = 60.0
 _WATCH_SECONDS = 1.0
-# EMR itself kills no step that it was told to interrupt.
+# EMR itself kills no step that it was asked to interrupt.
 _INTERRUPT_SECONDS = 3600.0
-# EMR does it every five minutes.
+# EMR delivers logs every five minutes.
 _LOGS_SECONDS = 30.0
 _LINES_OF_A_REASON = 3
 _LINES_LOOKED_AT = 300
-# Of Python and its argparse, of Java, and of what writes a log.
+# Error lines of Python and its argparse, of Java, and of loggers.
 _IS_ERROR = re.compile(r"^[\w.]*Error\b|\berror: | ERROR |^Exception in thread")
 _ID = string.ascii_uppercase + string.digits
 
@@ -61,7 +61,9 @@ class _Step:
     state: str = "PENDING"
     started: dt.datetime | None = None
     ended: dt.datetime | None = None
+    """The end of the step, if it has ended."""
     failure: dict[str, str] | None = None
+    """FailureDetails of ListSteps."""
     process: Process | None = None
 
     def described(self) -> dict[str, Any]:
@@ -86,11 +88,15 @@ class _Cluster:
     name: str
     node: Node
     logs: str
+    """The S3 folder of the cluster's logs."""
     running: ExitStack
+    """Ends the node and Spark."""
     state: str = "WAITING"
     reason: Mapping[str, str] = field(default_factory=dict)
+    """StateChangeReason of DescribeCluster."""
     steps: list[_Step] = field(default_factory=list)
     waiting: queue.Queue[_Step | None] = field(default_factory=queue.Queue)
+    """The steps that have not started; None ends the cluster's thread."""
 
 
 class Clusters:
@@ -120,7 +126,7 @@ class Clusters:
         return {CLUSTER: _ClusterType(self)}
 
     def start(self, properties: Properties) -> Made:
-        """Start a cluster: its node with its bootstrap actions, then Spark on it."""
+        """Start a cluster: its node with its bootstrap actions, then Spark on the node."""
         name = properties["Name"]
         configured = _configurations(properties["Configurations"])
         id_ = f"j-{_random(13)}"
@@ -146,7 +152,7 @@ class Clusters:
         return Made(id_, {"MasterPublicDNS": "127.0.0.1"})
 
     def tag(self, id_: str, properties: Properties) -> None:
-        """Keep a cluster's tags, on which rights hang."""
+        """Store a cluster's tags, on which rights depend."""
         arn = f"arn:aws:elasticmapreduce:{self._context.region}:{self._context.account}:cluster/{id_}"
         self._context.tags[arn] = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", [])}
 
@@ -157,7 +163,7 @@ class Clusters:
             self._end(cluster, {})
 
     def _end(self, cluster: _Cluster, lost: Mapping[str, str]) -> None:
-        """Terminate a cluster with its steps. If ``lost`` has a reason, it ends with errors."""
+        """Terminate a cluster with its steps. If ``lost`` has a reason, the cluster ends with errors."""
         with self._lock:
             if cluster.state in _GONE or (lost and cluster.state != "WAITING"):
                 return
@@ -165,7 +171,7 @@ class Clusters:
             for step in cluster.steps:
                 if step.state == "PENDING":
                     self._settle(cluster, step, "CANCELLED")
-        # Outside of the lock, because a process that ends settles its step under the lock.
+        # Outside the lock, because the end of a process settles its step under the lock.
         for process in [step.process for step in cluster.steps]:
             if process is not None and lost:
                 process.kill()
@@ -178,7 +184,7 @@ class Clusters:
         self._tell("EMR Cluster State Change", cluster, state=state)
 
     def _watch(self, cluster: _Cluster) -> None:
-        """End a cluster whose node has ended: EMR replaces no primary node."""
+        """Terminate a cluster whose node has ended: EMR replaces no primary node."""
         while cluster.state == "WAITING":
             if cluster.node.lost:
                 self._end(cluster, _NODE_LOST)
@@ -190,13 +196,13 @@ class Clusters:
             self.stop(id_)
 
     def steps(self, name: str) -> Iterator[tuple[Path, str]]:
-        """The folder and the state of each step of that cluster, in the order in which they were added."""
+        """The folder and the state of each step of that cluster, in the order of their addition."""
         for cluster in self._clusters.values():
             if cluster.name == name:
                 yield from ((cluster.node.folder / "steps" / step.id, step.state) for step in cluster.steps)
 
     def _role(self, profile: str) -> str:
-        # The emulator gives a profile's ARN where CloudFormation gives its name.
+        # The emulator passes a profile's ARN where CloudFormation passes its name.
         name = profile.rpartition("/")[2]
         found = self._context.client("iam").get_instance_profile(InstanceProfileName=name)
         return str(found["InstanceProfile"]["Roles"][0]["Arn"])
@@ -219,7 +225,7 @@ class Clusters:
     def _add_steps(self, request: dict[str, Any]) -> dict[str, Any]:
         cluster = self._find(request["JobFlowId"])
         if cluster.state != "WAITING":
-            raise ApiError("ValidationException", f"A job flow that is {cluster.state} takes no steps.")
+            raise ApiError("ValidationException", f"A cluster in state {cluster.state} takes no steps.")
         added = []
         # Check all steps before the first one is queued.
         for asked in request["Steps"]:
@@ -246,7 +252,7 @@ class Clusters:
                     self._settle(cluster, step, "CANCELLED")
                 elif accepted:
                     step.state = "CANCEL_PENDING"
-            # The program may take a while to end, and the request does not wait for it.
+            # The program may take a while to end. The request does not wait.
             process = step.process
             if accepted and process is not None:
                 kills = request.get("StepCancellationOption") == "TERMINATE_PROCESS"
@@ -306,13 +312,13 @@ class Clusters:
     def _delivering(self, process: Process, folder: Path, uri: str) -> int:
         """Wait for a step's end, and deliver its logs meanwhile."""
         while not process.ends_within(_LOGS_SECONDS):
-            # What a store that is down does not take, it gets later.
+            # Logs that a store refuses while it is down are delivered later.
             with suppress(Exception):
                 self._keep_logs(folder, uri)
         return process.wait()
 
     def _keep_logs(self, folder: Path, uri: str) -> None:
-        """Put a step's logs into the bucket of logs, whole, as EMR does every few minutes."""
+        """Write a step's complete logs into the log bucket, as EMR does every few minutes."""
         place = urlsplit(uri)
         s3 = self._context.client("s3")
         for name in ("stderr", "stdout"):
@@ -324,7 +330,7 @@ class Clusters:
         self._tell("EMR Step Status Change", cluster, step=step)
 
     def _tell(self, kind: str, cluster: _Cluster, *, state: str = "", step: _Step | None = None) -> None:
-        """Send what EventBridge hears of EMR."""
+        """Send EventBridge an event of EMR."""
         detail = {"severity": "INFO", "name": cluster.name, "clusterId": cluster.id, "state": state, "message": ""}
         if step is not None:
             detail |= {"stepId": step.id, "name": step.name, "state": step.state, "actionOnFailure": step.action}
@@ -340,7 +346,7 @@ class _ClusterType(ResourceType[Clusters]):
         return self.service.start(properties)
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        # Whatever else changes, EMR makes another cluster, and CloudFormation deletes the former one.
+        # For any other change EMR makes another cluster, and CloudFormation deletes the former one.
         kept = {"Tags", "VisibleToAllUsers"}
         differ = {name for name in {*former, *properties} if former.get(name) != properties.get(name)}
         if differ - kept:
@@ -353,7 +359,7 @@ class _ClusterType(ResourceType[Clusters]):
 
 
 def _configurations(listed: Sequence[Properties]) -> dict[str, dict[str, str]]:
-    """The properties by classification; a classification has the properties of the ``export`` within it, too."""
+    """The properties by classification. A classification includes the properties of the ``export`` within it."""
     found: dict[str, dict[str, str]] = {}
     for configuration in listed:
         name = configuration["Classification"]
@@ -374,8 +380,10 @@ def _configurations(listed: Sequence[Properties]) -> dict[str, dict[str, str]]:
 
 
 def last_said(folder: Path) -> str:
-    """The last lines of a step's logs that tell of an error, or else the last ones. What Python says on stderr, Spark
-    hands on to stdout."""
+    """The last error lines of a step's logs, or the last lines if none tells of an error.
+
+    Spark writes Python's stderr to stdout.
+    """
     lines = [line for name in ("stderr", "stdout") for line in tail(folder / name, _LINES_LOOKED_AT).splitlines()]
     told = [line for line in lines if _IS_ERROR.search(line)]
     return "\n".join((told or lines)[-_LINES_OF_A_REASON:])

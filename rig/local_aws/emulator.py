@@ -11,8 +11,11 @@ from rig.local_aws.emulator_packages import NODE_MODULES, PYTHON, SOURCES
 
 
 class Emulator(Part):
-    """The emulator on a free port of 127.0.0.1, with its functions' processes. ``account`` are the variables of its
-    account; ``handlers`` is the address of the ``HandlerServer``, which lets in requests with ``token``."""
+    """The emulator on a free port of 127.0.0.1, with its functions' processes.
+
+    ``account`` has the environment variables of its account. ``handlers`` is the URL of the ``HandlerServer``, which
+    accepts requests with ``token``.
+    """
 
     name = "the emulator of AWS (ministack)"
 

@@ -1,4 +1,4 @@
-"""What the emulator of the local AWS runs in, under ``build/local_aws``: a Python environment and Node's packages."""
+"""The environment of the local AWS's emulator, under ``build/local_aws``: Python packages and Node packages."""
 
 import os
 import shutil
@@ -23,8 +23,10 @@ NODE_MODULES = BUILD / "local_aws" / "node_modules"
 
 
 def build(announce: Announce, build: Path = BUILD) -> None:
-    """Make both, each only when its lock has changed or a run was interrupted. Raises UserError if pip or npm fails,
-    or a file differs from its lock."""
+    """Install both, each only if its lock has changed or the last installation was interrupted.
+
+    Raises UserError if pip or npm fails, or if a file differs from its lock.
+    """
     with claim(build / "local_aws", "another run", wait=True), one_by_one() as beside:
         python = beside.add(_build_python, announce, build)
         _build_node(announce, build)
@@ -41,7 +43,7 @@ def _build_python(announce: Announce, build: Path) -> None:
     with announce("Setting up the emulator of AWS"), unfinished("emulator", build) as temporary:
         made = temporary / "venv"
         venv.create(made, symlinks=True, with_pip=True)
-        # Only its Python is run, which may be moved.
+        # The emulator runs only this environment's Python, so the environment may be moved.
         pip = [str(made / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
         _run([*pip, "--require-hashes", "-r", str(requirements)], made, build / "logs" / "local_aws-pip.log")
         stamp.unlink(missing_ok=True)
@@ -56,7 +58,7 @@ def _build_node(announce: Announce, build: Path) -> None:
     if folder.exists() and stamps.is_current(stamp, inputs):
         return
     with (
-        announce("Setting up what the emulator's functions in Node need"),
+        announce("Setting up the packages of the emulator's functions in Node"),
         unfinished("emulator-node", build) as temporary,
     ):
         for name in ("package.json", "package-lock.json"):

@@ -1,5 +1,7 @@
-"""Glue's jobs: a run is spark-submit of the job's script, with its jars, packages and arguments, on a node of
-its own. Glue's catalog is the emulator's."""
+"""Glue's jobs: a run is spark-submit of the job's script, on its own node.
+
+The run has the job's jars, packages and arguments. Glue's catalog is the emulator's.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from rig.local_aws.node import Node
 from rig.local_aws.resources import Made, Properties, ResourceType
 
 JOB = "AWS::Glue::Job"
-# What Glue takes from among the arguments for itself. All of them reach the script too.
+# The arguments that Glue itself reads. The script gets all of them too.
 _LOG_GROUPS = "--custom-logGroup-prefix"
 # The heap of driver and executor, in MiB, by the type of worker.
 _HEAPS = {"G.025X": 1536, "G.1X": 10240}
@@ -45,6 +47,7 @@ class _Run:
     state: str = "STARTING"
     ended: dt.datetime | None = None
     message: str = ""
+    """ErrorMessage of GetJobRun."""
     process: Process | None = None
 
     def described(self) -> dict[str, Any]:
@@ -86,7 +89,7 @@ class Jobs:
         return {JOB: _Job(self)}
 
     def define(self, name: str, definition: Mapping[str, Any]) -> None:
-        """Make a job, or change it; runs that go on keep the former definition."""
+        """Make or change a job. Its active runs keep the former definition."""
         with self._lock:
             self._jobs[name] = definition
             self._runs.setdefault(name, [])
@@ -107,7 +110,7 @@ class Jobs:
             thread.join()
 
     def runs(self, name: str) -> list[tuple[Path, str]]:
-        """The folder and the state of each run of a job, in the order in which they were started."""
+        """The folder and the state of each run of a job, in the order of their start."""
         return [(run.folder, run.state) for run in self._runs.get(name, [])]
 
     def _find(self, name: str) -> list[_Run]:
@@ -153,7 +156,7 @@ class Jobs:
             self._context,
             self._context.environment_of(definition["Role"], "glue.amazonaws.com", arn),
             defaults=memory,
-            # Elsewhere the job's modules do not fit, and those of this environment serve.
+            # On other platforms the job's wheels do not fit, so the packages of this environment serve.
             exported={"PYTHONPATH": str(packages)} if spark.shipped_python() else {},
             memory_mib=heap,
         )
@@ -184,7 +187,7 @@ class Jobs:
         return status
 
     def _install(self, folder: Path, arguments: Mapping[str, str]) -> None:
-        """Install the wheels that the job asks for."""
+        """Install the wheels that the job's arguments name."""
         folder.mkdir(parents=True)
         files = []
         for uri in arguments["--additional-python-modules"].split(","):
@@ -211,7 +214,7 @@ class Jobs:
         runs = [run for run in self._find(request["JobName"]) if run.id in request["JobRunIds"]]
         for run in runs:
             threading.Thread(target=self._stop, args=(run,), name=f"end of {run.id}", daemon=True).start()
-        # A caller that asks at once sees that they are being stopped.
+        # A caller that queries the runs at once sees that they are being stopped.
         time.sleep(0.1)
         return {"SuccessfulSubmissions": [{"JobName": run.job, "JobRunId": run.id} for run in runs], "Errors": []}
 

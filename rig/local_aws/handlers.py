@@ -1,4 +1,4 @@
-"""The server by which the emulator reaches the handlers of resource types and APIs."""
+"""The HTTP server through which the emulator reaches the handlers of resource types and APIs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _HOSTS = ("127.0.0.1", "localhost")
 
 class _Quiet(WSGIRequestHandler):
     def log(self, type: str, message: str, *args: object) -> None:
-        """The emulator has a log of its own."""
+        """Log nothing: the emulator logs each request."""
 
 
 class HandlerServer:
-    """Serves resource types and APIs on a free port of 127.0.0.1, each request in a thread of its own.
+    """Serves resource types and APIs on a free port of 127.0.0.1, each request in its own thread.
 
-    It answers the emulator, which knows ``token``. A program of a role gets its credentials by a token of its own.
+    It answers the emulator, which knows ``token``. A program with a role gets its credentials by its own token.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class HandlerServer:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The server's URL."""
         return f"http://127.0.0.1:{self._server.port}"
 
     def __enter__(self) -> HandlerServer:
@@ -71,7 +71,7 @@ class HandlerServer:
         try:
             result = self._route(path, request)
         except Exception as error:
-            # Whatever it is, the deployment shows it.
+            # Any error: the deployment shows it.
             text = str(error) or repr(error)
             return HttpResponse(f"{type(error).__name__}: {text}", status=BadRequest.code)
         return HttpResponse(json.dumps(result), content_type="application/json")
@@ -121,7 +121,7 @@ class HandlerServer:
                 return {"answered": False}
             body = base64.b64encode(answer.body).decode()
             return {"answered": True, "status": answer.status, "headers": dict(answer.headers), "body": body}
-        # All other paths are about a resource.
+        # All other paths name a resource.
         try:
             made = self._resource(path[1], question)
         except NotAnswered:
@@ -138,7 +138,7 @@ class HandlerServer:
             made = kind.create(f"{question['stack']}-{question['logical_id']}", properties)
         else:
             made = kind.update(question["physical_id"], Properties(question["former"]), properties)
-            # One that is changed in place keeps the attributes that it has.
+            # A resource that is changed in place keeps its attributes.
             former = self._made.get((name, made.physical_id), made)
             made = Made(made.physical_id, {**former.attributes, **made.attributes})
         self._made[name, made.physical_id] = made

@@ -1,4 +1,4 @@
-"""Parameters of Systems Manager that AWS publishes, such as the machine images for NAT and bastion."""
+"""Systems Manager parameters that AWS publishes, such as the machine images for NAT and bastion."""
 
 from __future__ import annotations
 

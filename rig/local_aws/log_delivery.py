@@ -1,4 +1,4 @@
-"""What a program writes into its log file, delivered to a log group while it is written."""
+"""Delivery of a program's log file to a log group while the program runs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any, Self
 
 _EVERY_SECONDS = 0.5
-# CloudWatch takes 10,000 events and 1 MiB a call, and counts 26 bytes for each event.
+# CloudWatch takes 10,000 events and 1 MiB per call, and counts 26 bytes of overhead for each event.
 _EVENTS = 1000
 _BYTES = 1 << 20
 _BYTES_OF_AN_EVENT = 26
 
 
 class LogDelivery:
-    """Delivers the lines of ``path``, from its present end on, to a stream of a log group, in a thread. ``logs`` is a
-    boto3 client. All lines that are written until it is closed are delivered, each behind ``prefix``."""
+    """A thread that delivers new lines of ``path`` to a stream of a log group.
+
+    ``logs`` is a boto3 client. Delivery begins at the present end of the file and includes all lines written before the
+    delivery is closed. Each line gets ``prefix``.
+    """
 
     def __init__(self, logs: Any, path: Path, group: str, stream: str, prefix: str = "") -> None:
         self._logs = logs
@@ -43,14 +46,14 @@ class LogDelivery:
         last = False
         while not last:
             last = self._stop.wait(_EVERY_SECONDS)
-            # The account may be on its way down: what it no longer takes is in the file.
+            # The account may be ending: lines that it no longer takes stay in the file.
             with contextlib.suppress(Exception):
                 self._deliver()
 
     def _deliver(self) -> None:
         if not self._path.exists():
             return
-        # Only whole lines are delivered; the rest of the file waits for the next turn.
+        # Deliver only whole lines; the rest of the file waits for the next turn.
         with self._path.open("rb") as log:
             log.seek(self._read)
             whole, _, _ = log.read().rpartition(b"\n")
@@ -58,7 +61,7 @@ class LogDelivery:
             return
         events: list[dict[str, Any]] = []
         size = 0
-        # Put a batch whenever the next event would go beyond one of the limits of PutLogEvents.
+        # Put a batch whenever the next event would exceed a limit of PutLogEvents.
         for line in whole.decode(errors="replace").split("\n"):
             text = self._prefix + line[: _BYTES // 8]
             length = len(text.encode()) + _BYTES_OF_AN_EVENT

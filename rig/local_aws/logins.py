@@ -1,4 +1,4 @@
-"""The logins of the database that the environment local deploys to the local AWS."""
+"""The logins of the database that the environment ``local`` deploys to the local AWS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def login(client: Callable[[str], Any], role: str) -> dict[str, Any]:
     - ``client``: makes boto3's client of a service, by the service's name.
     """
     secrets = client("secretsmanager")
-    # Only the owner's has the address.
+    # Only the owner's secret has the address.
     texts = [secrets.get_secret_value(SecretId=f"headwater/local/{part}")["SecretString"] for part in ("owner", role)]
     return {**json.loads(texts[0]), **json.loads(texts[1])}
 
@@ -29,7 +29,7 @@ def connect(client: Callable[[str], Any], account: Path, role: str, database: st
     found = login(client, role)
     return psycopg.connect(
         host=found["host"],
-        # PGHOSTADDR and PGOPTIONS are meant for another server.
+        # The user's PGHOSTADDR and PGOPTIONS are meant for another server.
         hostaddr=found["host"],
         port=found["port"],
         dbname=database,

@@ -1,4 +1,4 @@
-"""No-op resources: CloudFormation gets an identifier for each, and nothing is made. ``ignored`` has the reasons."""
+"""No-op resources: CloudFormation gets an identifier for each, but none is made. ``ignored`` has the reasons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rig.local_aws.ignored import ANY_TYPE, NO_OP_TYPES
 from rig.local_aws.resources import Made, Properties, ResourceType
 
 Describe = Callable[[str, Properties], Made]
-"""Returns the identifier and attributes of a resource by its name and properties."""
+"""Returns the identifier and attributes of a resource, given its name and properties."""
 
 
 class NoOp(ResourceType[Describe]):

@@ -1,6 +1,6 @@
-"""The node of a cluster: a folder in the place of a machine's disk, its role's credentials, Spark's master and worker.
+"""A cluster's node: a folder instead of a machine's disk, its role's credentials, and Spark's master and worker.
 
-Executors get nothing from a driver but what Spark ships.
+Executors get only the files that Spark ships from the driver.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rig.local import java, spark
 from rig.local.processes import Process, Program, free_ports
 from rig.local_aws.account_context import AccountContext
 
-# A machine's folder for what is added to it; on this machine it is one below the node's.
+# A machine's folder for added files; here it lies below the node's folder.
 _ADDED = "/opt/"
 _HEAP = "256m"
 _FILTER = "org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter"
-# Spark's daemons cannot do without their pages, which show logs and end programs. This filter sends away whoever does
-# not come from a proxy, here at an address that no machine has (RFC 5737).
+# Spark's daemons need their web pages, which show logs and end programs. This filter refuses every client that does not
+# come from a proxy at an address that no machine has (RFC 5737).
 _CLOSED_PAGES = {
     "spark.ui.filters": _FILTER,
     f"spark.{_FILTER}.param.PROXY_HOSTS": "192.0.2.1",
@@ -34,7 +34,7 @@ _CLOSED_PAGES = {
 }
 _SHIMS = {
     "sudo": '#!/bin/sh\nexec "$@"\n',
-    # What nodes use of the command line of AWS.
+    # The part of AWS's command line that nodes use.
     "aws": """#!{python}
 import argparse, urllib.parse, boto3
 parser = argparse.ArgumentParser()
@@ -50,7 +50,7 @@ boto3.client("s3", region_name=options.region).download_file(source.netloc, sour
 """,
 }
 
-# In the place of the nodes' Python on a machine that cannot run what they get: this one, with its own packages.
+# The nodes' Python on a machine that cannot run theirs: this Python, with its own packages.
 _OWN_PYTHON = """#!/bin/sh
 PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep -v "^{added}" | paste -sd : -)
 export PYTHONPATH
@@ -59,10 +59,10 @@ exec "{python}" "$@"
 
 
 class Node(ExitStack):
-    """A node below ``folder``, whose programs find the account and their role by the variables of ``account``.
+    """A node below ``folder``. Variables of ``account`` point its programs to the account and their role.
 
-    ``defaults`` are the cluster's Spark settings, on top of the machine's own. ``exported`` are the variables of its
-    Spark programs. ``memory_mib`` is how much memory executors may take.
+    ``defaults`` are the cluster's Spark settings, which override the machine's. ``exported`` are the variables of its
+    Spark programs. ``memory_mib`` is the memory that executors may take.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Node(ExitStack):
         self._memory_mib = memory_mib
         self._master = ""
         self._daemons: list[Process] = []
-        # Whoever reaches Spark's master could have it run a program.
+        # Any client that reaches Spark's master could make it run a program.
         self._secret = {"spark.authenticate.secret": secrets.token_hex(32)}
         self._bin = self.folder / "bin"
         private_files.make_private(self.folder)
@@ -99,8 +99,10 @@ class Node(ExitStack):
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def bootstrap(self, name: str, script: str, arguments: Sequence[str]) -> None:
-        """Run a script of S3, as EMR does on each node before its applications. Raises UserError with the end of its
-        output if it fails or stands still."""
+        """Run a script from S3, as EMR does on each node before its applications.
+
+        Raises UserError with the end of the script's output if it fails or hangs.
+        """
         log = self.folder / "bootstrap.log"
         path = self._fetch(script)
         if self._context.idle:
@@ -112,7 +114,7 @@ class Node(ExitStack):
             raise UserError(f"{what} failed with {status}: {tail(log, 5)}")
 
     def __enter__(self) -> Node:
-        """Start Spark on it."""
+        """Start Spark on the node."""
         if self._context.idle:
             return self
         port, web_port, worker_port, worker_web_port = free_ports(4)
@@ -135,12 +137,14 @@ class Node(ExitStack):
 
     @property
     def lost(self) -> bool:
-        """Whether what makes it a node has ended by itself, as all does on a machine that is taken away."""
+        """Whether a process of the node has ended by itself, as on a machine that is taken away."""
         return not all(daemon.running for daemon in self._daemons)
 
     def submit(self, name: str, arguments: Sequence[str], folder: Path) -> Process:
-        """The process, not yet started, of spark-submit with these arguments; ``folder`` gets ``stdout`` and
-        ``stderr``."""
+        """The spark-submit process with these arguments, not yet started.
+
+        ``folder`` gets ``stdout`` and ``stderr``.
+        """
         folder.mkdir(parents=True)
         settings = self._settings(folder)
         conf = folder / "conf"
@@ -157,7 +161,7 @@ class Node(ExitStack):
         return Process(program)
 
     def localized(self, text: str) -> str:
-        """A text with the names of a machine's folders as they are on this one."""
+        """A text with a machine's folders replaced by this node's folders."""
         return text.replace(_ADDED, f"{self.folder}{_ADDED}")
 
     def _fetch(self, uri: str) -> Path:
@@ -169,7 +173,7 @@ class Node(ExitStack):
     def _settings(self, folder: Path) -> dict[str, str]:
         """The lines of ``spark-defaults.conf``: the machine's settings, then the cluster's."""
         place = spark.configuration(folder / "spark", endpoint=self._context.endpoint)
-        # The job ships Hudi.
+        # The job itself ships Hudi.
         path = os.pathsep.join(map(str, class_archive.class_path()))
         place |= {
             **self._secret,
@@ -188,7 +192,7 @@ class Node(ExitStack):
         return {
             **shared,
             **exported,
-            # Or the worker looks for a build of Spark around it.
+            # Otherwise the worker looks for a build of Spark around it.
             "SPARK_SCALA_VERSION": "2.12",
             "PATH": os.pathsep.join(paths),
         }
@@ -214,5 +218,5 @@ class Node(ExitStack):
 
 
 def _write_settings(path: Path, settings: Mapping[str, str]) -> None:
-    """Write a file of Spark's settings, a secret among them."""
+    """Write a file with Spark's settings, which include a secret."""
     private_files.write(path, "".join(f"{key} {value}\n" for key, value in settings.items()))

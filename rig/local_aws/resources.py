@@ -1,4 +1,4 @@
-"""Resources of CloudFormation, as the local AWS makes them."""
+"""CloudFormation resources, as the local AWS makes them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ class Made:
 
 
 class Properties(Watched):
-    """The properties that a template gives a resource, nested ones too. ``unread`` returns the names of those that
-    nobody has read; a walk through all of them reads each."""
+    """The properties of a resource in a template, including nested ones.
+
+    ``unread`` returns the names of the properties that nothing has read. Iterating over all properties reads each.
+    """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__({name: _watched(value) for name, value in values.items()})
 
     def heed(self) -> None:
-        """Count all of them as read."""
+        """Mark all properties as read."""
         for value in self.values():
             for inner in _within(value):
                 inner.heed()
         self.seen.update(dict.keys(self))
 
     def unread(self) -> set[str]:
-        """The names of the unread properties: ``Outer.Inner`` for one within another, or in a list of it."""
+        """The names of the unread properties: ``Outer.Inner`` for a property within another, or in a list of it."""
         names = dict.keys(self) - self.seen
         for name in dict.keys(self) & self.seen:
             for inner in _within(dict.__getitem__(self, name)):
@@ -61,27 +63,33 @@ Service = TypeVar("Service")
 class ResourceType(ABC, Generic[Service]):
     """How a ``service`` of an account makes the resources of one type.
 
-    NotAnswered leaves one to the emulator. Errors of any other kind fail the deployment with their message."""
+    NotAnswered leaves a resource to the emulator. Errors of any other kind fail the deployment with their message.
+    """
 
     kind: str
-    """The type's name."""
+    """The CloudFormation name of the type."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
 
     def create(self, name: str, properties: Properties) -> Made:
-        """Make a resource, as ``make`` does. Raises UserError if it has a property that nothing here heeds."""
+        """Make a resource, as ``make`` does.
+
+        Raises UserError if the resource has a property that nothing here reads.
+        """
         made = self.make(name, properties)
         refuse_unread(self.kind, properties)
         return made
 
     @abstractmethod
     def make(self, name: str, properties: Properties) -> Made:
-        """Make a resource. ``name`` is its stack's and its own in the template, unique in the account."""
+        """Make a resource. ``name`` joins the stack's name and the resource's, and is unique in the account."""
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        """Give a resource other properties. Another ``physical_id`` replaces it. Unless a type says otherwise, it
-        refuses a property that differs and has an effect."""
+        """Change a resource's properties; another ``physical_id`` replaces it.
+
+        Unless a type overrides this, it refuses a property that differs and has an effect.
+        """
         refused = changed(self.kind, former, properties)
         if refused:
             raise UserError(
@@ -90,11 +98,11 @@ class ResourceType(ABC, Generic[Service]):
         return Made(physical_id)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        """Remove a resource. Unless a type says otherwise, nothing of it is left to remove."""
+        """Delete a resource. Unless a type overrides this, nothing is left to delete."""
 
 
 def changed(kind: str, former: Mapping[str, Any], properties: Mapping[str, Any]) -> list[str]:
-    """The properties that differ and have an effect, ``Outer.Inner`` for one within another."""
+    """The properties that differ and have an effect; ``Outer.Inner`` for a property within another."""
     return [name for name in sorted(set(_differing(former, properties))) if not _excepted(kind, name)]
 
 
@@ -112,7 +120,7 @@ def _differing(former: Mapping[str, Any], properties: Mapping[str, Any]) -> Iter
 
 
 def refuse_unread(kind: str, properties: Properties) -> None:
-    """Raise UserError if nothing has read a property of a resource, and ``ignored`` does not name it."""
+    """Raise UserError if a resource has a property that nothing has read and that ``ignored`` does not name."""
     refuse(kind, properties.unread())
 
 
@@ -121,13 +129,13 @@ def refuse(kind: str, names: Iterable[str]) -> None:
     left = sorted(name for name in set(names) if not _excepted(kind, name))
     if left:
         raise UserError(
-            f"{kind}: {', '.join(left)} would have no effect here: read it in the type's handler, or name it in "
+            f"{kind}: {', '.join(left)} would have no effect here: read them in the type's handler, or name them in "
             "rig/local_aws/ignored.py"
         )
 
 
 def _excepted(kind: str, name: str) -> bool:
-    """Whether a property, or one that it is within, is an exception."""
+    """Whether ``ignored`` names a property, or a property around it."""
     exceptions = IGNORED_PROPERTIES[ANY_TYPE].keys() | IGNORED_PROPERTIES.get(kind, {}).keys()
     parts = name.split(".")
     return any(".".join(parts[:end]) in exceptions for end in range(1, len(parts) + 1))

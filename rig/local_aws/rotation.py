@@ -1,5 +1,7 @@
-"""Secrets Manager's rotation: a request has a secret's function called for each of the four steps. The secrets
-are the emulator's."""
+"""Secrets Manager's rotation: a request calls a secret's function for each of the four steps.
+
+The secrets are the emulator's.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class Rotations:
-    """Which function rotates which secret of an account."""
+    """The rotating function of each secret of an account."""
 
     def __init__(self, context: AccountContext) -> None:
         self._context = context
-        # Both by their ARNs.
+        # The function's ARN by the secret's ARN.
         self._functions: dict[str, str] = {}
         self.api = Api("secretsmanager", {"RotateSecret": self._rotate})
 
@@ -33,8 +35,10 @@ class Rotations:
         return {SCHEDULE: _Schedule(self)}
 
     def schedule(self, secret: str, function: str, *, at_once: bool) -> str:
-        """Have a secret rotated by a function, both by their ARNs, and return the secret's. AWS's own function, for
-        owners of databases, is not here."""
+        """Let a function rotate a secret, both given by their ARNs. Returns the secret's ARN.
+
+        AWS's own function, for owners of databases, does not exist here.
+        """
         arn = str(self._described(secret)["ARN"])
         if f":{self._context.account}:" in function:
             self._functions[arn] = function
@@ -47,7 +51,7 @@ class Rotations:
         self._functions.pop(secret, None)
 
     def rotate(self, secret: str, version: str) -> None:
-        """Begin a rotation, whose password gets that version."""
+        """Begin a rotation; the new password becomes this version of the secret."""
         of = (secret, self._functions[secret], version)
         threading.Thread(target=self._take_steps, args=of, name=f"rotation of {secret}", daemon=True).start()
 
@@ -63,13 +67,13 @@ class Rotations:
                 "InvalidRequestException", f"The local AWS has no function that rotates {described['Name']}."
             )
         if any(_PENDING in labels and _CURRENT not in labels for labels in stages.values()):
-            raise ApiError("InvalidRequestException", "The rotation before this one is not complete.")
+            raise ApiError("InvalidRequestException", "The previous rotation of this secret is not complete.")
         version = request.get("ClientRequestToken") or str(uuid4())
         self.rotate(arn, version)
         return {"ARN": arn, "Name": described["Name"], "VersionId": version}
 
     def _take_steps(self, secret: str, function: str, version: str) -> None:
-        """Take the steps in their order, up to the first that fails. AWS would try that one again, later."""
+        """Take the steps in their order, up to the first that fails. AWS would retry that step later."""
         for step in _STEPS:
             event = {"Step": step, "SecretId": secret, "ClientRequestToken": version}
             try:

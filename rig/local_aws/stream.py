@@ -19,13 +19,15 @@ from rig.local_aws.resources import Made, Properties, ResourceType, changed, ref
 CLUSTER = "AWS::MSK::Cluster"
 CONFIGURATION = "AWS::MSK::Configuration"
 TOPIC = "AWS::MSK::Topic"
-# One broker cannot keep more than one replica.
+# A single broker cannot keep more than one replica.
 _OF_ONE_BROKER = {"default.replication.factor": "1", "min.insync.replicas": "1"}
 
 
 def access(folder: Path, bootstrap: str) -> Access:
-    """Return the access to the broker of an address, which is one of the clusters below ``folder``. On AWS,
-    the client's role does that. Raises UserError if none has the address."""
+    """Return the access to the broker with that address, among the clusters below ``folder``.
+
+    On AWS, the client's role gives access. Raises UserError if no cluster has the address.
+    """
     for broker in (Broker(ports.parent) for ports in folder.glob("*/ports")):
         if broker.bootstrap == bootstrap:
             return broker.access
@@ -38,7 +40,7 @@ class Clusters:
     def __init__(self, folder: Path, context: AccountContext) -> None:
         self._folder = folder
         self._arn = f"arn:aws:kafka:{context.region}:{context.account}"
-        # The revisions of each, the oldest first.
+        # The revisions of each configuration, the oldest first.
         self._configurations: dict[str, list[dict[str, str]]] = {}
         self._brokers: dict[str, tuple[Broker, ExitStack]] = {}
         operations = {"GetBootstrapBrokers": self._bootstrap_brokers, "ListClustersV2": self._list_clusters}
@@ -49,7 +51,7 @@ class Clusters:
         return {CLUSTER: _Cluster(self), CONFIGURATION: _Configuration(self), TOPIC: _Topic(self)}
 
     def configure(self, name: str, properties: str) -> Made:
-        """Store server properties, in MSK's text form, as the first or the next revision of a configuration."""
+        """Store server properties, in MSK's text form, as the next revision of a configuration."""
         arn = f"{self._arn}:configuration/{name}/1"
         lines = (line.partition("=") for line in properties.splitlines() if line)
         revisions = self._configurations.setdefault(arn, [])
@@ -66,8 +68,10 @@ class Clusters:
         return Made(arn, {"Arn": arn})
 
     def reconfigure(self, arn: str, configuration: Properties) -> None:
-        """Restart a broker with the properties of another revision or configuration, as MSK does with one after the
-        other."""
+        """Restart a broker with the properties of another revision or configuration.
+
+        MSK does so with one broker after the other.
+        """
         broker, properties = self.broker(arn), self._properties(configuration)
         broker.stop()
         broker.configure(properties)
@@ -81,7 +85,7 @@ class Clusters:
         return {**revisions[revision - 1], **_OF_ONE_BROKER}
 
     def broker(self, arn: str) -> Broker:
-        """The broker of a cluster. Raises UserError if there is none."""
+        """The broker of a cluster. Raises UserError if the cluster does not exist."""
         if arn not in self._brokers:
             raise UserError(f"there is no cluster {arn}")
         return self._brokers[arn][0]
@@ -120,7 +124,7 @@ class Clusters:
 
     def _list_clusters(self, request: dict[str, Any]) -> dict[str, Any]:
         listed = [(arn, arn.split("/")[1], broker) for arn, (broker, _) in list(self._brokers.items())]
-        # MSK heals a broker that does not answer.
+        # MSK replaces a broker that does not answer.
         return {
             "ClusterInfoList": [
                 {"ClusterArn": arn, "ClusterName": name, "State": "ACTIVE" if broker.answers() else "HEALING"}
@@ -177,7 +181,7 @@ class _Topic(ResourceType[Clusters]):
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
         differ = changed(TOPIC, former, properties)
-        # MSK changes the number of partitions or the configuration in one call, not both.
+        # One call of MSK changes the number of partitions or the configuration, not both.
         if differ not in ([], ["PartitionCount"]):
             raise UserError(
                 f"{TOPIC}: {', '.join(differ)} cannot be changed here: destroy the environment, then deploy it"

@@ -1,4 +1,4 @@
-"""What the HTML reports have in common: a page that carries all that it shows, and how its charts look."""
+"""The common parts of the HTML reports: a self-contained page, and the style of its charts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ WARM = "#d1752c"
 
 
 def render(template: Path, charts: Mapping[str, go.Figure | None], **values: Any) -> str:
-    """The page of a template that extends ``page.html.j2``. A chart's place is the element ``chart-NAME``; one that is
-    None has none."""
+    """Render a template that extends ``page.html.j2``.
+
+    A chart's place is the element ``chart-NAME``; a chart that is None has no place.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([template.parent, Path(__file__).parent]),
         autoescape=True,
@@ -34,12 +36,12 @@ def render(template: Path, charts: Mapping[str, go.Figure | None], **values: Any
 
 
 def _json(chart: go.Figure) -> str:
-    # Inside a script element, the text </script> would end it.
+    # The text </script> inside a script element would end it.
     return str(chart.to_json()).replace("<", "\\u003c")
 
 
 def styled(chart: go.Figure, height: int) -> go.Figure:
-    """The chart in the pages' colours, so many pixels high."""
+    """The chart in the pages' colours, with a height in pixels."""
     chart.update_layout(
         template="none",
         height=height,
@@ -56,7 +58,7 @@ def styled(chart: go.Figure, height: int) -> go.Figure:
 
 
 def bars(values: Mapping[str, float], unit: str, color: str) -> go.Figure | None:
-    """Horizontal bars in the order given, each with its value; None for no values."""
+    """Horizontal bars in the order given, each with its value; None if there are no values."""
     if not values:
         return None
     digits = ",.1f" if unit == " s" else ",.0f"

@@ -1,4 +1,4 @@
-"""Fills and changes the DynamoDB tables of any contracts."""
+"""Sample items and workloads for the DynamoDB tables of any contracts."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -12,11 +12,11 @@ from rig.samples.items_workload import ItemsSummary
 from rig.samples.paced_workers import OnProgress, WorkloadPlan, WorkloadProgress
 
 ITEMS = 1_000
-"""Of a table at scale 1."""
+"""The number of a table's items at scale 1."""
 
 
 def fill(client: Any, contract: Contract, scale: float, seed: int) -> int:
-    """Put as many items as ``scale`` says into the empty table of a contract. Returns how many there are."""
+    """Put items into the empty table of a contract, as many as ``scale`` says. Returns their number."""
     generated = items.generate(contract, max(round(ITEMS * scale), 1), seed)
     return items.load(client, contract.source.table, generated)
 
@@ -28,10 +28,10 @@ def change(
     progress: OnProgress,
     stop: threading.Event,
 ) -> ItemsSummary:
-    """Run a workload on the tables of all contracts side by side, and return what they did together.
+    """Run a workload on the tables of all contracts at the same time, and return a summary of all.
 
-    Each table gets an equal part of the ``plan``. ``progress`` is called with all tables' changes so far. All end once
-    ``stop`` is set. Raises the first error of a table's workload, which ends the others.
+    Each table gets an equal part of the ``plan``. ``progress`` is called with all tables' changes so far. All workloads
+    end once ``stop`` is set. Raises the first error of a table's workload, which ends the others.
     """
     changes = dict.fromkeys((contract.table for contract in contracts), 0)
     part = part_of(plan, len(contracts))
@@ -52,5 +52,5 @@ def change(
 
 
 def part_of(plan: WorkloadPlan, tables: int) -> WorkloadPlan:
-    """Return the part of a plan that each of so many tables gets."""
+    """Return one table's part of a plan for this many tables."""
     return replace(plan, changes=round(plan.changes / tables), workers=max(plan.workers // tables, 1))

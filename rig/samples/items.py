@@ -1,8 +1,8 @@
 """Items for any DynamoDB table: generated from its contract, the same for the same number and seed.
 
-An item has what the contract names, in the types named there; now and then an attribute is missing or null. Besides it
-has free-form attributes of every type, with names that need quoting. Key attributes are counted up, so that each number
-has a key of its own.
+An item has the contract's attributes with the contract's types. Now and then an attribute is missing or null. The item
+also has free-form attributes of every type, with names that need quoting. Key attributes are numbered, so that each
+number has its own key.
 """
 
 import random
@@ -17,12 +17,12 @@ from headwater.contract.types import Type
 
 Key = dict[str, Any]
 Item = dict[str, Any]
-"""An item as boto3's client takes it: attribute name → {type: value}, binary values as bytes."""
+"""An item in the form of boto3's client: attribute name → {type: value}, binary values as bytes."""
 
 FREE_FORM = ("nick.name", 'said "hello"', "città", "mixed", "history", "scores", "flags", "blob", "blobs", "nothing")
 TYPES = ("S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS")
 REVISION = "revision (sample)"
-"""An attribute in which two versions of an item differ, whatever else they have."""
+"""An attribute in which two versions of an item always differ."""
 
 _BATCH_LIMIT = 25  # BatchWriteItem's
 _FIRST_DAY = date(2024, 1, 1)
@@ -42,13 +42,13 @@ _INNER_TYPES = {
 
 
 class ValueMaker:
-    """Makes values of DynamoDB's types by one source of random numbers."""
+    """Makes values of DynamoDB's types from one source of random numbers."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
     def any(self, types: Iterable[str] = TYPES, depth: int = 3) -> dict[str, Any]:
-        """Return a value of one of some types, nested at most ``depth`` deep."""
+        """Return a value of one of several types, nested at most ``depth`` deep."""
         type_ = self._rng.choice([name for name in types if depth > 0 or name not in ("M", "L")])
         return {type_: self._value(type_, depth)}
 
@@ -65,7 +65,7 @@ class ValueMaker:
     def decimal(self, whole: int, scale: int) -> str:
         """Return a number of at most ``whole`` digits before the point and ``scale`` after it.
 
-        It has no zeros that DynamoDB would drop.
+        The number has no trailing zeros, which DynamoDB would drop.
         """
         rng = self._rng
         number = str(rng.randrange(10 ** rng.randint(1, whole)) if whole else 0)
@@ -78,7 +78,7 @@ class ValueMaker:
         return self._rng.choice(WORDS) + self._rng.choice(WORDS)
 
     def map(self, depth: int) -> Item:
-        """Return up to three values by names that need quoting, nested at most ``depth`` deep."""
+        """Return a map of up to three values with names that need quoting, nested at most ``depth`` deep."""
         names = ("street", "a.b.c", 'it\'s "quoted"', "größe", "["), self._rng.randrange(4)
         return {name: self.any(depth=depth - 1) for name in self._rng.sample(*names)}
 
@@ -125,13 +125,15 @@ class ValueMaker:
 
 @dataclass
 class _Attribute:
-    """An attribute, or a value inside a map: the columns that hold it, and those that lead further into it."""
+    """An attribute of an item, or a value inside a map."""
 
     columns: list[Column] = field(default_factory=list)
+    """The columns that hold this value."""
     members: dict[str, "_Attribute"] = field(default_factory=dict)
+    """The values inside this map, by name."""
 
     def add(self, column: Column, path: tuple[str, ...]) -> None:
-        """Add a column whose path leads on from here."""
+        """Add a column, whose ``path`` begins at this value."""
         if path:
             self.members.setdefault(path[0], _Attribute()).add(column, path[1:])
         else:
@@ -139,7 +141,7 @@ class _Attribute:
 
 
 class ItemMaker:
-    """Makes items that fit a contract, by one source of random numbers."""
+    """Makes items that fit a contract, from one source of random numbers."""
 
     def __init__(self, contract: Contract, rng: random.Random) -> None:
         self.values = ValueMaker(rng)
@@ -153,25 +155,25 @@ class ItemMaker:
         names = {column.path[0] for column in self._keys}
         self._attributes = {name: made for name, made in attributes.members.items() if name not in names}
         self.unnamed = [name for name in FREE_FORM if name not in attributes.members]
-        # Every item has its partition attribute, unless a transform makes the partition: those without share one.
+        # Every item has its partition attribute, unless a transform makes the partition: items without it share one.
         self._partitioned = {
             contract.column(name).path[0] for name in contract.partition_by if not contract.column(name).transform
         }
 
     @property
     def names(self) -> list[str]:
-        """The attributes beside the key that the contract names."""
+        """The attributes that the contract names, without the key."""
         return list(self._attributes)
 
     @property
     def partitioning(self) -> list[str]:
-        """Of them, those that put an item into a partition of the lake table."""
+        """The attributes among ``names`` that decide the partition of the lake table."""
         names = [self._contract.column(name).path[0] for name in self._contract.partition_by]
         return [name for name in self._attributes if name in names]
 
     @property
     def optional(self) -> list[str]:
-        """The attributes that an item may lack, those that the contract does not name too."""
+        """The attributes that an item may lack, including free-form ones."""
         return [*self.unnamed, *(name for name in self._attributes if name not in self._partitioned)]
 
     def key(self, number: int) -> Key:
@@ -183,14 +185,14 @@ class ItemMaker:
         return {partition.path[0]: _counted(partition, group), sort.path[0]: _counted(sort, number)}
 
     def item(self, key: Key) -> Item:
-        """Return the item of a key: another version of it each time."""
+        """Return an item with this key: another version each time."""
         item = dict(key)
         for name in self._attributes:
             value = self.attribute(name)
             if value is not None:
                 item[name] = value
         item |= self.free_form()
-        # A number of its own in each version of an item: no two are the same by chance.
+        # Each version of an item gets its own number, so that no two versions are equal by chance.
         return {**item, REVISION: {"N": str(self._rng.randrange(10**15))}}
 
     def free_form(self) -> Item:
@@ -209,7 +211,7 @@ class ItemMaker:
         return {"NULL": True} if chance < _ABSENT + _NULL else value
 
     def _one_of_few(self, type_: str, value: Any) -> Any:
-        """Return one of a few values, for an attribute that the lake table is partitioned by."""
+        """Return one of a few values, for an attribute that decides the partition of the lake table."""
         number = self._rng.randrange(_PARTITIONS)
         match type_:
             case "N":
@@ -223,8 +225,8 @@ class ItemMaker:
     def _value(self, attribute: _Attribute) -> dict[str, Any]:
         if not attribute.columns:
             return {"M": self._members(attribute)}
-        # Where several columns hold one attribute, such as a date and its month, a value that fits the strictest of
-        # them fits all.
+        # If several columns hold one attribute, such as a date and its month, a value that fits the strictest column
+        # fits all.
         column = min(attribute.columns, key=_looseness)
         if column.path == (self._time_to_live,):
             future = _LAST_INT if column.type.kind == "int" else FAR_FUTURE + self._rng.randrange(10**6)
@@ -239,7 +241,7 @@ class ItemMaker:
         return {"an unnamed one": self.values.any(depth=1), **members} if self._rng.random() < _UNNAMED else members
 
     def _of_column(self, column: Column) -> dict[str, Any]:
-        """Return a value that fits a column, or that its transform takes."""
+        """Return a value that fits a column, or that the column's transform accepts."""
         transform, source_type = column.transform, str(column.source_type)
         if transform is None or transform.is_bucket:
             return self._typed(column.before_transform().type, source_type)
@@ -292,7 +294,7 @@ class ItemMaker:
 
 
 def generate(contract: Contract, count: int, seed: int) -> Iterator[Item]:
-    """Return items number 0 to ``count`` - 1. An item depends on contract, number and seed alone."""
+    """Return items number 0 to ``count`` - 1. An item depends only on contract, number and seed."""
     for number in range(count):
         rng = random.Random(f"{seed}/{contract.table}/{number}")  # noqa: S311 - can be repeated, not secret
         make = ItemMaker(contract, rng)
@@ -300,7 +302,7 @@ def generate(contract: Contract, count: int, seed: int) -> Iterator[Item]:
 
 
 def load(client: Any, table: str, items: Iterable[Item]) -> int:
-    """Put items into a table in batches, and return how many there were."""
+    """Put items into a table in batches, and return their number."""
     count = 0
     batch: list[dict[str, Any]] = []
     for item in items:
@@ -315,21 +317,21 @@ def load(client: Any, table: str, items: Iterable[Item]) -> int:
 
 
 def write_batch(client: Any, table: str, requests: list[dict[str, Any]]) -> None:
-    """Make the writes of a batch, those again that DynamoDB leaves unprocessed."""
+    """Make the writes of a batch, and repeat those that DynamoDB leaves unprocessed."""
     left: Mapping[str, Any] = {table: requests}
     while left:
         left = client.batch_write_item(RequestItems=left)["UnprocessedItems"]
 
 
 def _looseness(column: Column) -> int:
-    """How much a column's attribute may vary: a timestamp or a date least, a value with a month more, any text most."""
+    """How much a column's attribute may vary: a timestamp or date least, a value with a month more, any text most."""
     if column.transform is not None:
         return 1
     return 2 if column.type.kind == "string" else 0
 
 
 def _counted(column: Column, number: int) -> dict[str, Any]:
-    """Return a key attribute that is made from a number."""
+    """Return a key attribute that is derived from a number."""
     match str(column.source_type), column.type.kind:
         case "S", "date":
             return {"S": str(_FIRST_DAY + timedelta(days=number))}

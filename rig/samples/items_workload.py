@@ -1,7 +1,7 @@
 """A live workload on any DynamoDB table: every kind of write that DynamoDB has, from several clients at once.
 
-What it counts is exact: each change is one record of the table's stream. A write that leaves an item as it was makes no
-record, and neither does one that DynamoDB refuses.
+Its counts are exact: each change is one record of the table's stream. A write that leaves an item unchanged makes no
+record. A write that DynamoDB refuses makes none either.
 """
 
 import random
@@ -30,10 +30,12 @@ from rig.samples.paced_workers import (
 
 @dataclass(frozen=True)
 class _Kind:
-    """How often a kind of write is chosen, and how many changes it makes at least."""
+    """A kind of write."""
 
     weight: float
+    """The kind's share of the writes, relative to the other kinds' weights."""
     changes: int
+    """How many changes it makes at least."""
 
 
 Values = Mapping[str, dict[str, Any] | None]
@@ -59,7 +61,7 @@ KINDS: Mapping[str, _Kind] = {
     "transact_cancelled": _Kind(3, 0),
 }
 EXPIRING_KINDS: Mapping[str, _Kind] = {"expire": _Kind(6, 1), "renew": _Kind(3, 1)}
-"""More of them, for a table with a time to live."""
+"""More kinds, for a table with a time to live."""
 
 _HOT_ITEMS = 8  # every worker updates them, so that writes collide
 # Another writer was faster, or DynamoDB is busy: the workload tries again, as an application would.
@@ -76,25 +78,26 @@ class ItemsSummary:
     """The result of a workload on DynamoDB tables."""
 
     changes: int
-    """The records that it left in the tables' streams; deletions by time to live come on top."""
+    """The records that the workload left in the tables' streams; deletions by time to live are added to these."""
     seconds: float
+    """The duration of the workload."""
     refused: int = 0
-    """The conditional writes that DynamoDB did not make."""
+    """The conditional writes that DynamoDB refused on purpose."""
     cancelled: int = 0
-    """The transactions that DynamoDB did not make."""
+    """The transactions that DynamoDB cancelled on purpose."""
     retries: int = 0
-    """The attempts that met another writer's transaction."""
+    """The attempts that collided with another writer's transaction."""
     expiring: int = 0
-    """The items that were left to the time to live at the end."""
+    """The items that expired and were left to the time to live."""
     by_kind: dict[str, int] = field(default_factory=dict)
-    """The writes by their kind."""
+    """The number of writes by their kind."""
 
     def counted(self) -> tuple[int, str]:
         """The number for a report, and its unit."""
         return self.changes, "item changes"
 
     def remark(self) -> str:
-        """The report's sentence about how the writes ended."""
+        """The report's sentence about refused, cancelled and repeated writes."""
         return (
             f"{self.refused:,} conditional writes refused and {self.cancelled:,} transactions cancelled on purpose, "
             f"{self.expiring:,} items left to expire, {self.retries:,} attempts repeated after a collision."
@@ -102,7 +105,7 @@ class ItemsSummary:
 
 
 def together(summaries: Iterable[ItemsSummary]) -> ItemsSummary:
-    """Sum up workloads that ran side by side."""
+    """Sum up workloads that ran at the same time."""
     listed = list(summaries)
     return ItemsSummary(
         changes=sum(summary.changes for summary in listed),
@@ -147,9 +150,9 @@ def run(
 ) -> ItemsSummary:
     """Run the workload on the table of a contract.
 
-    ``client_factory`` makes a boto3 client of ``dynamodb``. The workload takes longer than planned if DynamoDB is
-    too slow, and ends within a second or so once ``stop`` is set. Raises ``UserError`` for an empty table, and
-    DynamoDB's first error that is no collision.
+    ``client_factory`` makes a boto3 client of ``dynamodb``. The workload takes longer than planned if DynamoDB is too
+    slow, and ends within about a second once ``stop`` is set. Raises ``UserError`` for an empty table, and DynamoDB's
+    first error other than a collision.
     """
     table = _Table(contract, client_factory())
     if not table.lasting:
@@ -169,7 +172,7 @@ def run(
 
 
 class _Table:
-    """A table as the workload finds it: the keys of its items in order, and of those that ``last``."""
+    """A table at the start of the workload: the keys of its items in order, and the keys of the items that ``last``."""
 
     def __init__(self, contract: Contract, client: Any) -> None:
         self.contract = contract
@@ -178,13 +181,13 @@ class _Table:
         self.time_to_live = contract.source.time_to_live
         items = self._items(client)
         self.keys = [{name: item[name] for name in self.key} for item in items]
-        # DynamoDB deletes those that have expired, whenever it likes.
+        # DynamoDB deletes expired items at any time.
         now, expiry = time.time(), self.time_to_live or ""
         lasts = [float(item.get(expiry, {}).get("N", "inf")) > now for item in items]
         self.lasting = [key for key, is_lasting in zip(self.keys, lasts, strict=True) if is_lasting]
 
     def _items(self, client: Any) -> list[Item]:
-        """The keys of all items, in order, and when they expire."""
+        """The keys of all items in order, and the expiry of each."""
         attributes = [*self.key, *([self.time_to_live] if self.time_to_live else [])]
         names = {f"#{at}": name for at, name in enumerate(attributes)}
         pages = client.get_paginator("scan").paginate(
@@ -242,7 +245,7 @@ class _ItemsWorker(Worker):
         self._set(self._existing(), self._some_of(self._make.names))
 
     def _update_if_unchanged(self) -> None:
-        """Change a hot item, if nobody else has changed it since it was read."""
+        """Change a hot item, if no other worker has changed it since it was read."""
         key = self._rng.choice(self._hot)
         while not self.share.stop.is_set():
             seen = self._read(key).get(REVISION, {"N": "0"})
@@ -282,7 +285,7 @@ class _ItemsWorker(Worker):
         self._mine.append(key)
 
     def _move(self) -> None:
-        """Give an item what puts it into another partition of the lake, or none of it."""
+        """Change an item's partition attribute, so that it moves in the lake. At times the attribute is removed."""
         self._set(self._existing(), self._some_of(self._make.partitioning))
 
     def _add_attributes(self) -> None:
@@ -315,7 +318,7 @@ class _ItemsWorker(Worker):
         self._mine = [key for key in self._mine if key not in deleted] + put
 
     def _transact_write(self) -> None:
-        """Put one item, update a hot one and one more, and delete another, if yet another exists: all or nothing."""
+        """Put one item, update a hot item and another one, and delete a fourth if a fifth exists: all or nothing."""
         new = self._new_key()
         updated, deleted, checked = self._some(3)
         hot = self._rng.choice(self._hot)
@@ -352,7 +355,7 @@ class _ItemsWorker(Worker):
         self.expiring.append(key)
 
     def _renew(self) -> None:
-        """Remove an expired item's expiry. If the item is gone already, that makes a new one with few attributes."""
+        """Remove an expired item's expiry. If the item is gone already, this creates it again with few attributes."""
         if not self.expiring:
             self._expire()
         key = self.expiring.pop(0)
@@ -363,8 +366,10 @@ class _ItemsWorker(Worker):
     # --- Requests ---
 
     def _set(self, key: Key, values: Values, *, unchanged: dict[str, Any] | None = None) -> None:
-        """Set or remove attributes of an item, and raise its revision. If ``unchanged`` is given, the revision must be
-        that one."""
+        """Set or remove attributes of an item, and raise its revision.
+
+        If ``unchanged`` is given, the revision must still be that one.
+        """
         update = self._update_of(key, values)
         if unchanged is not None:
             update["ConditionExpression"] = "#revision = :seen"
@@ -388,11 +393,11 @@ class _ItemsWorker(Worker):
         }
 
     def _if_key(self, function: str) -> dict[str, Any]:
-        """The condition that a function of expressions says of an item's key, and so of the item."""
+        """The condition that a function of expressions is true for the item's key, and so for the item."""
         return {"ConditionExpression": f"{function}(#key)", "ExpressionAttributeNames": {"#key": self._key[0]}}
 
     def _change(self, operation: str, **request: Any) -> None:
-        """Make a request that changes one item."""
+        """Send a request that changes one item."""
         self._call(operation, **request)
         self._tally.add("changes")
 
@@ -422,12 +427,14 @@ class _ItemsWorker(Worker):
         return self._rng.sample(self._mine, count)
 
     def _some_of(self, names: Sequence[str]) -> Values:
-        """Return new values of one or two attributes that the contract names; None for an attribute that the item will
-        lack."""
+        """Return new values of one or two attributes that the contract names.
+
+        None for an attribute that the item will lack.
+        """
         return {name: self._make.attribute(name) for name in self._rng.sample(names, min(2, len(names)))}
 
     def _new_key(self) -> Key:
-        """Return a key that no item had when the workload began and no other worker takes."""
+        """Return a key that no item had when the workload began and that no other worker uses."""
         while True:
             key = self._make.key(self._next_number)
             self._next_number += self.share.plan.workers

@@ -1,8 +1,7 @@
 """Northwind-shaped data of any size, the same for the same scale and seed.
 
-Names and texts are made up here. The shape follows Northwind: few regions, shippers and employees, and a handful of
-items per order. A few customers and products make up most of the trade. Fields that are empty in Northwind are empty
-here.
+Names and texts are invented. The shape follows Northwind: few regions, shippers and employees, and a handful of items
+per order. A few customers and products make up most of the trade. Fields that are empty in Northwind are empty here.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from random import Random
 from headwater.errors import UserError
 
 OUTBOX = "order_events"
-"""The table with a row per order, which the database itself writes."""
+"""The table with a row per order. The database itself writes it."""
 TABLES = (
     "region",
     "territories",
@@ -32,7 +31,7 @@ TABLES = (
     "orders",
     "order_details",
 )
-"""The tables that take rows. A parent comes before the tables that refer to it."""
+"""The tables to load. A parent comes before the tables that refer to it."""
 MAX_SCALE = 10_000.0
 _FIRST_DAY = date(2022, 1, 3)
 _DAYS = 1_095
@@ -84,10 +83,10 @@ _Row = Sequence[object]
 
 
 def generate(scale: float, seed: int, folder: Path) -> dict[str, int]:
-    """Write one CSV file per table into ``folder``, as ``loading`` reads them; returns rows by table.
+    """Write one CSV file per table into ``folder``, for ``loading``; returns the number of rows by table.
 
-    Scale 1 has 830 orders, as Northwind. Orders and customers grow with the scale, products and suppliers with its
-    square root, the rest stays. Raises UserError if the scale is not above 0 and at most 10,000.
+    Scale 1 has 830 orders, like Northwind. Orders and customers grow with the scale, products and suppliers with its
+    square root; the other tables keep their size. Raises UserError unless the scale is above 0 and at most 10,000.
     """
     if not (0 < scale <= MAX_SCALE):
         raise UserError(f"scale: found {scale}, expected a number above 0 and at most {MAX_SCALE:,.0f}.")
@@ -191,7 +190,7 @@ def _orders(random: Random, tables: _Tables, count: int, companies: Sequence[_Ro
                 day,
                 day + timedelta(days=random.choice((14, 28, 42))),
                 shipped if shipped <= last_day else None,
-                # Now and then an order is not given to a shipper yet.
+                # Now and then an order is not shipped yet.
                 random.choice((1, 2, 3)) if random.random() < 0.98 else None,
                 f"{random.lognormvariate(3.5, 1.2):.2f}",
                 company[1],

@@ -1,7 +1,7 @@
 """A live workload on the order database: every kind of change that the pipeline must follow, from several connections.
 
-The transactions come from an application that knows nothing of the outbox. They take locks in any order, collide on
-a few hot orders, change keys, and roll back. Some stay open while others commit. When PostgreSQL refuses a transaction
+The transactions come from an application that knows nothing of the outbox. They take locks in any order, collide on a
+few hot orders, change keys, and roll back. Some stay open while others commit. When PostgreSQL refuses a transaction
 because another was faster, the workload tries again, as an application would.
 """
 
@@ -28,7 +28,7 @@ from rig.samples.paced_workers import (
     run_workers,
 )
 
-# How often each kind is chosen. Those in _WIDE change a row that many orders contain.
+# The weight of each kind. The kinds in _WIDE change a row that many orders contain.
 WEIGHTS: Mapping[str, float] = {
     "insert_order": 14,
     "insert_order_without_shipper": 3,
@@ -74,12 +74,12 @@ _WIDE = (
     "truncate_territories",
 )
 _OF_TABLES = ("truncate_territories", "truncate_items", "truncate_orders")
-_MANY_ORDERS = 5_000  # with more, wide changes become rarer, so that their events stay about as many
+_MANY_ORDERS = 5_000  # with more, wide changes become rarer, so the number of their events hardly grows
 _MAX_REWRITTEN_ORDERS = 20_000  # with more, no table is truncated and refilled: that would hold everybody up
 _KNOWN_ORDERS = 20_000
 _HOT_ORDERS = 8
-# Who takes a whole table waits for rows of transactions that wait for the table, and gives way to them sooner than
-# PostgreSQL finds the deadlock, of which it would end the others, one a second.
+# A transaction that locks a whole table may wait for rows of transactions that wait for the table. It gives up before
+# PostgreSQL finds the deadlock, because PostgreSQL would end the other transactions, one per second.
 _TABLE_WAIT = "300ms"
 
 # Another transaction was faster: it locked first, or it changed or deleted a key that this one had chosen.
@@ -99,18 +99,20 @@ class OrdersSummary:
     transactions: int
     """The committed transactions."""
     rolled_back: int
+    """The transactions rolled back on purpose."""
     retries: int
     """The attempts that PostgreSQL refused in favour of another transaction."""
     seconds: float
+    """The duration of the workload."""
     by_kind: dict[str, int] = field(default_factory=dict)
-    """The transactions by their kind, committed or rolled back."""
+    """The number of transactions by their kind, committed or rolled back."""
 
     def counted(self) -> tuple[int, str]:
         """The number for a report, and its unit."""
         return self.transactions, "transactions"
 
     def remark(self) -> str:
-        """The report's sentence about how the transactions ended."""
+        """The report's sentence about rolled back and repeated transactions."""
         return f"{self.rolled_back:,} rolled back on purpose, {self.retries:,} attempts repeated after a collision."
 
 
@@ -129,17 +131,17 @@ def one_after_another(summaries: Iterable[OrdersSummary]) -> OrdersSummary:
 def choose_kinds(transactions: int, seed: int, orders: int) -> list[str]:
     """Return the kinds of a workload that commits ``transactions`` on a database of ``orders``, in a shuffled order.
 
-    Every kind comes at least once if there are at least as many ``transactions`` as kinds. The same arguments give
-    the same kinds.
+    Every kind comes at least once if there are at least as many ``transactions`` as kinds. The same arguments give the
+    same kinds.
     """
     rng = random.Random(seed)  # noqa: S311 - can be repeated, not secret
-    # The more orders, the less often come the kinds that touch many of them; tables too large are not rewritten.
+    # With more orders, the kinds that touch many of them become rarer. Too large tables are not rewritten.
     calm = min(1.0, _MANY_ORDERS / max(orders, 1))
     weights = {kind: weight * (calm if kind in _WIDE else 1) for kind, weight in WEIGHTS.items()}
     rewriting = ("truncate_items", "truncate_orders") if orders > _MAX_REWRITTEN_ORDERS else ()
     kinds = [kind for kind in weights if kind not in rewriting]
     rng.shuffle(kinds)
-    # Each kind comes once, then kinds are drawn until enough of them commit.
+    # Each kind comes once. Then kinds are drawn until enough transactions commit.
     chosen = kinds[:transactions]
     missing = transactions - sum(kind != "rollback" for kind in chosen)
     while missing > 0:
@@ -158,9 +160,9 @@ def run(
 ) -> OrdersSummary:
     """Run the workload on the order database; the plan's changes are transactions, its workers connections.
 
-    ``connect`` opens a connection as a role that may change the base tables. The workload takes longer than planned
-    if the database is too slow, and ends within a second or so once ``stop`` is set. How the transactions collide
-    does not depend on the plan's seed. Raises the first error that is no collision.
+    ``connect`` opens a connection as a role that may change the base tables. The workload takes longer than planned if
+    the database is too slow, and ends within about a second once ``stop`` is set. The plan's seed does not decide how
+    the transactions collide. Raises the first error other than a collision.
     """
     with connect() as connection:
         state = _State.read(connection)
@@ -182,11 +184,14 @@ def run(
 
 @dataclass
 class _State:
-    """The knowledge of one connection: some orders, and ids that no other connection will use."""
+    """The rows and ids that one connection knows."""
 
     orders: list[int]
+    """The ids of some orders."""
     next_order: int
+    """The next order id. No other connection uses it."""
     next_product: int
+    """The next product id. No other connection uses it."""
 
     @staticmethod
     def read(connection: psycopg.Connection) -> "_State":
@@ -240,11 +245,11 @@ class _OrdersWorker(Worker):
                 return
             if kind not in _OF_TABLES:
                 raise
-            # The others never let go of all their rows.
+            # The other transactions never release all their rows.
             self.perform("insert_order")
 
     def _attempt(self, kind: str) -> str:
-        """Run one transaction, and return its kind. If there was nothing to change, it became an insert."""
+        """Run one transaction, and return its kind. If there was nothing to change, the kind became an insert."""
         try:
             with self._connection.transaction():
                 getattr(self, f"_{kind}")()
@@ -431,7 +436,7 @@ class _OrdersWorker(Worker):
         )
 
     def _unassign_territories(self) -> None:
-        """Leave an employee with no territory."""
+        """Remove an employee's territories."""
         self._execute(
             "DELETE FROM northwind.employee_territories WHERE employee_id = %s", self._pick("employees", "employee_id")
         )
@@ -452,7 +457,7 @@ class _OrdersWorker(Worker):
         names = [sql.Identifier("northwind", table) for table in tables]
         every = sql.SQL(", ").join(names)
         self._execute(sql.SQL("SET LOCAL lock_timeout = {}").format(_TABLE_WAIT))
-        # Locked before the rows are read, so that none is added in between.
+        # Lock before reading the rows, so that none is added in between.
         self._execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(every))
         cursor = self._connection.cursor()
         held = [cursor.execute(sql.SQL("SELECT * FROM {}").format(name)).fetchall() for name in names]
@@ -468,7 +473,7 @@ class _OrdersWorker(Worker):
     # --- Transactions of their own shape ---
 
     def _savepoint(self) -> None:
-        """Keep what came before and after a part that is rolled back."""
+        """Roll back a part of a transaction, and keep the changes before and after it."""
         self._update_order()
         with self._connection.transaction():
             self._some_change()
@@ -511,7 +516,7 @@ class _OrdersWorker(Worker):
         self._execute(statement, value, self._pick(table, key))
 
     def _pick(self, table: str, key: str, condition: sql.SQL | None = None) -> Any:
-        """A random row's key. Raises _NothingThere."""
+        """The key of a random row. Raises _NothingThere."""
         statement = sql.SQL(
             """WITH chosen AS (SELECT {key} FROM {table} AS chosen WHERE {condition})
                SELECT {key} FROM chosen ORDER BY {key} LIMIT 1
@@ -527,7 +532,7 @@ class _OrdersWorker(Worker):
         return row[0]
 
     def _order(self) -> int:
-        """An existing order, at times one of those that all connections change. Raises _NothingThere."""
+        """An existing order, at times one of the hot orders that all connections change. Raises _NothingThere."""
         for _ in range(8):
             known = self._state.orders
             if not known:

@@ -1,4 +1,4 @@
-"""Threads that make a workload's changes side by side, evenly over a time."""
+"""Threads that make a workload's changes at the same time, spread evenly over its duration."""
 
 import random
 import threading
@@ -12,20 +12,21 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_any,
 
 TICK_SECONDS = 0.25
 ATTEMPTS = 60
-"""How often a worker tries what others are in the way of."""
+"""How often a worker attempts a change that collides with others."""
 
 
 @dataclass(frozen=True)
 class WorkloadPlan:
-    """A workload that is spread evenly over its time."""
+    """A workload whose changes are spread evenly over its duration."""
 
     seconds: float
+    """The planned duration."""
     changes: int
-    """At least so many are made."""
+    """The smallest number of changes to make."""
     workers: int
-    """They work at once."""
+    """The number of workers that run at the same time."""
     seed: int
-    """Alone decides the kinds of change that a worker makes, and its random numbers."""
+    """The seed of each worker's kinds of change and random numbers."""
 
     def random_numbers(self, worker: int) -> random.Random:
         """Return a worker's own source of random numbers."""
@@ -37,11 +38,11 @@ class WorkloadProgress:
     """The progress of a workload."""
 
     changes: int
-    """Made so far."""
+    """The changes made so far."""
     wanted: int
-    """To be made in all."""
+    """The number of changes to make in all."""
     seconds: float
-    """Since the start."""
+    """The time since the start."""
 
 
 OnProgress = Callable[[WorkloadProgress], None]
@@ -53,8 +54,9 @@ class Share:
     """One worker's part of a workload."""
 
     plan: WorkloadPlan
+    """The plan of the whole workload."""
     kinds: Sequence[str]
-    """The kinds of change that it makes, in order."""
+    """The kinds of this worker's changes, in order."""
     number: int
     """The worker's number."""
     total: int
@@ -62,12 +64,12 @@ class Share:
     started: float
     """The workload's start, on the monotonic clock."""
     stop: threading.Event
-    """Set from outside."""
+    """Set by the caller to end the work."""
     failed: threading.Event
     """Set by the first worker that raises."""
 
     def await_due(self, at: int) -> bool:
-        """Wait until the ``at``-th of the kinds is due; false when the work has to end instead."""
+        """Wait until the ``at``-th of the kinds is due; returns False if the work has to end instead."""
         place = at * self.plan.workers + self.number
         due = self.started + self.plan.seconds * place / max(self.total, 1)
         while (left := due - time.monotonic()) > 0 and not self._ending():
@@ -79,7 +81,7 @@ class Share:
 
 
 class Tally:
-    """Counts of all workers together."""
+    """The counts of all workers together."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,40 +89,40 @@ class Tally:
         self._by_kind: Counter[str] = Counter()
 
     def add(self, name: str, number: int = 1) -> None:
-        """Count something that a summary has, such as ``retries``."""
+        """Add to a count that a summary has, such as ``retries``."""
         with self._lock:
             self._counts[name] += number
 
     def add_kind(self, kind: str) -> None:
-        """Count what a worker has done, by its kind."""
+        """Count a change by its kind."""
         with self._lock:
             self._by_kind[kind] += 1
 
     def count(self, name: str) -> int:
-        """Return how much of something was counted."""
+        """Return one count."""
         with self._lock:
             return self._counts[name]
 
     def by_kind(self) -> dict[str, int]:
-        """Return how often each kind was done, in the order of their names."""
+        """Return the number of changes by kind, in the order of the kinds' names."""
         with self._lock:
             return dict(sorted(self._by_kind.items()))
 
 
 def kinds_together(summaries: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Sum up how often each kind was done, in the order of their names."""
+    """Sum up the numbers of changes by kind, in the order of the kinds' names."""
     return dict(sorted(sum(map(Counter, summaries), Counter[str]()).items()))
 
 
 class Worker(ABC):
-    """Works through one share in a thread of its own."""
+    """Works through one share in its own thread."""
 
     def __init__(self, share: Share) -> None:
         self.share = share
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Work, and keep the error that ends it."""
+        """Work, and keep the error that ends the work."""
         try:
             self.work()
         except BaseException as error:
@@ -135,7 +137,7 @@ class Worker(ABC):
             self.perform(kind)
 
     def patiently(self, tally: Tally, collided: Callable[[BaseException], bool]) -> Retrying:
-        """Return what tries again, as an application would, if another was faster, and counts that as ``retries``."""
+        """Wrap a function so that it tries again after a collision, as an application would. Counts ``retries``."""
         return Retrying(
             retry=retry_if_exception(collided),
             wait=wait_random(0, 0.1),
@@ -157,15 +159,15 @@ def run_workers(
     made: Callable[[], int],
     progress: OnProgress | None,
 ) -> float:
-    """Let a plan's workers make changes of these ``kinds`` in their order, and return the seconds that it took.
+    """Let a plan's workers make changes of these ``kinds`` in their order. Returns the duration in seconds.
 
-    ``make`` makes a worker for its share, and ``made`` returns how many changes all have made.
-    The work takes longer than planned if the workers are too slow, and ends within a second or so once ``stop`` is
-    set. Raises the first error of a worker.
+    ``make`` makes a worker for its share, and ``made`` returns how many changes all have made. The work takes longer
+    than planned if the workers are too slow, and ends within about a second once ``stop`` is set. Raises the first
+    error of a worker.
     """
     stop, failed = stop or threading.Event(), threading.Event()
     started = time.monotonic()
-    # Worker n makes every so-many-th kind, beginning with its own.
+    # Worker n takes its own kind and every w-th kind after that, for w workers.
     team = [
         make(Share(plan, kinds[number :: plan.workers], number, len(kinds), started, stop, failed))
         for number in range(plan.workers)
@@ -180,7 +182,7 @@ def run_workers(
             if progress is not None:
                 progress(WorkloadProgress(made(), plan.changes, time.monotonic() - started))
     except BaseException:
-        # Even an interruption of this thread ends the workers before it goes on.
+        # Even after an interruption of this thread, the workers end first.
         failed.set()
         raise
     finally:

@@ -75,7 +75,7 @@ class Landed(NamedTuple):
 
 
 class Leases:
-    """The lease of a table, held by its newest writer: a new one begins when the one before has ended."""
+    """The lease of a table, held by its newest writer. A new writer begins when the last one has ended."""
 
     _TTL = 3600.0
 

@@ -108,7 +108,7 @@ def spark_submit(
 
 
 def _environment() -> dict[str, str]:
-    """That of a Spark of its own. A driver that this process started would be taken for its own by the new one."""
+    """The environment of a Spark of its own, without variables that would lead it to this process's driver."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     return {**clean, **local_spark.environment()}
 

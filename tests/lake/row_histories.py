@@ -316,7 +316,7 @@ def differences(image: Row, row: Mapping[str, Any]) -> list[str]:
             right = all(rest.get(inner) == left for inner, left in value.rest.items())
         else:
             right = stored is None and path in rest and rest[path] == kept
-            # A column that no contract named was no misfit.
+            # A column that no contract named was not a misfit.
             right = right and ((value.fits is not True and name in unfit) or (name == "note" and name not in unfit))
         if not right:
             found.append(f"{name}: found {stored!r}, _rest {row['_rest']}, _unfit {unfit}, expected {value}")

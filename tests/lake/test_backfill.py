@@ -216,7 +216,7 @@ def test_an_export_of_another_table_is_refused(accounts: Accounts) -> None:
 def test_an_export_that_is_gone_is_refused(accounts: Accounts) -> None:
     status = accounts.load(f"s3://{BUCKET}/nowhere/AWSDynamoDB/00000000000001-abcdef01")
     assert status.state == REFUSED
-    assert "manifest-summary.json: found nothing that can be read" in status.reason
+    assert "manifest-summary.json: found no readable object" in status.reason
 
 
 def test_a_damaged_data_file_is_refused_before_any_of_it_is_written(accounts: Accounts) -> None:

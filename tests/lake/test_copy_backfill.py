@@ -217,6 +217,6 @@ def test_what_would_not_give_the_tables_state_is_refused(pipeline: Pipeline, cop
     lacking = copies.make([account(1)])
     bucket, _, key = lacking.files[0].uri.removeprefix("s3://").partition("/")
     pipeline.s3.delete_object(Bucket=bucket, Key=key)
-    assert "expected all that it lists" in copies.load(lacking).reason
+    assert "expected every file that the manifest lists" in copies.load(lacking).reason
     assert copies.load(replace(damaged, uri=f"{damaged.uri}x")).state == REFUSED
     assert copies.commits() == 0

@@ -59,8 +59,8 @@ _FORGED = "AWS4-HMAC-SHA256 Credential={}/20300101/eu-central-1/{}/aws4_request,
 HTTP, GRPC, KAFKA, POSTGRESQL, PY4J, SPARK, PYTHON_WORKER, TLS, SILENT = (
     *("HTTP", "gRPC", "Kafka", "PostgreSQL", "Py4J", "Spark", "Python worker", "TLS", "silence"),
 )
-# The parts by their command lines, the first that fits, with what their ports may speak. Where a port says nothing to
-# whoever does not know a token, ``SILENT`` is among them.
+# The parts by their command lines, the first that fits, with what their ports may speak. If a port answers only
+# clients that know a token, ``SILENT`` is among them.
 PARTS: Mapping[str, set[str]] = {
     r"postgres -D": {POSTGRESQL},
     r"rig\.local\.tls_front": {POSTGRESQL},
@@ -97,10 +97,10 @@ class _Plan:
     folders: list[str]
     """What a stranger may not enter."""
     open_folders: list[str]
-    """What everybody may write to: no file there that a stranger can read tells a marker."""
+    """Folders that everybody may write to. No file there that a stranger can read shows a marker."""
     markers: list[str]
     key_id: str
-    """The id of the run's access key, which is no secret."""
+    """The id of the run's access key, which is not a secret."""
     names: list[str]
     """Names of secrets, buckets, tables and streams to ask for."""
 
@@ -175,7 +175,7 @@ def doors(pid: int) -> list[Door]:
 
 
 def part(program: str) -> str:
-    """The name of the part whose program it is; the end of its command line if it is no part."""
+    """The name of the part whose program it is; the end of its command line if it is not a part."""
     found = next((name for name in PARTS if re.search(name, program)), None)
     return found.replace("\\", "") if found else f"…{program[-120:]}"
 
@@ -351,8 +351,8 @@ class _Line:
     def exchange(
         self, *messages: bytes, enough: Callable[[bytes], bool] = lambda answer: False, alpn: Sequence[str] = ()
     ) -> bytes:
-        """Send messages over one connection, each once the one before is answered. Returns the answer to the last one:
-        until the other end closes, is silent, or has said ``enough``."""
+        """Send messages over one connection, each after the answer to the last. Returns the answer to the last message,
+        which ends when the other end closes, is silent, or has said ``enough``."""
         answer = b""
         try:
             with self.connect(alpn) as connection:
@@ -482,7 +482,7 @@ def _aws(names: Sequence[str]) -> Iterator[_Asked]:
 
 
 def _signed(asked: _Asked, port: int, key_id: str) -> dict[str, str]:
-    """The headers of a call that is signed with the run's key, but for its secret."""
+    """The headers of a call that is signed with the id of the run's key and a guessed secret."""
     request = AWSRequest(asked.method, f"http://127.0.0.1:{port}{asked.path}", dict(asked.headers), asked.body)
     signer = S3SigV4Auth if asked.service == "s3" else SigV4Auth
     signer(Credentials(key_id, "headwaterlocal-or-a-guess"), asked.service, "eu-central-1").add_auth(request)

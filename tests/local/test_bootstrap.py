@@ -21,7 +21,7 @@ from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract, read_contracts
-from headwater.definitions import database_files, source_database
+from headwater.definitions import database_files, open_transactions, source_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.definitions.database_files import read_database_files
 from headwater.lake_folder import EXAMPLE
@@ -114,7 +114,7 @@ def binary(name: str) -> Path:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with PostgresqlServer(tmp_path_factory.mktemp("bootstrap")) as postgres:
+    with PostgresqlServer(tmp_path_factory.mktemp("bootstrap"), {"max_prepared_transactions": "1"}) as postgres:
         yield Server(postgres)
 
 
@@ -154,6 +154,7 @@ def take(client: Modelled, event: Event, contracts: list[Contract], passwords: d
             **database_files.document(FILES),
         },
         "s3://assets/publication.json": {
+            "transactions": open_transactions.FIND,
             "tables": source_database.published_tables(contracts),
             "statements": source_database.publication_statements(contracts),
         },
@@ -277,6 +278,45 @@ def test_a_transaction_that_nobody_ended_holds_it_up_but_does_not_fail_it(server
     assert take(client, content(), ALL_CONTRACTS) == {"IsComplete": False}
     left.rollback_transaction(**cluster, transactionId=transaction)
     assert take(client, content(), ALL_CONTRACTS)["IsComplete"]
+
+
+def test_transactions_that_the_slot_waits_for_are_named(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = data_api(server.owner)
+    assert take(client, content(), ALL_CONTRACTS)["IsComplete"]
+    begun = {**publication(), "Data": {"Began": str(BEGAN + 200)}}
+    with server.postgres.connect("postgres") as other:
+        other.execute("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'left'")
+        try:
+            assert take(client, begun, ALL_CONTRACTS) == {"IsComplete": False}
+            assert (
+                "waiting for the end of the prepared transaction 'left' of the database pos" in capsys.readouterr().out
+            )
+            monkeypatch.setattr(open_transactions, "FIND", open_transactions.FIND.replace("'1 minute'", "'0'"))
+            with pytest.raises(ResourceFailed, match="ROLLBACK PREPARED 'left' in the database postgres ends it"):
+                take(client, begun, ALL_CONTRACTS)
+            # So does CloudFormation roll back an Update that has failed.
+            assert take(client, {**begun, "RequestType": "Update"}, ALL_CONTRACTS)["IsComplete"]
+        finally:
+            other.execute("ROLLBACK PREPARED 'left'")
+    assert take(client, begun, ALL_CONTRACTS)["IsComplete"]
+
+
+def test_a_deployment_waits_for_transactions_from_before_it(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    client = data_api(server.owner)
+    assert take(client, content(), ALL_CONTRACTS)["IsComplete"]
+    with server.postgres.connect() as admin, server.postgres.connect(DATABASE) as other:
+        # As on RDS, where the owner is a member of rds_superuser.
+        admin.execute(f"GRANT pg_monitor TO {OWNER}".encode())
+        other.execute("BEGIN; SELECT pg_current_xact_id()")
+        begun = {**publication(), "Data": {"Began": str(BEGAN + 200)}}
+        wait_until("it to be waited for", lambda: not take(client, begun, ALL_CONTRACTS)["IsComplete"])
+        assert f"waiting for the end of a transaction of pid {other.info.backend_pid} in" in capsys.readouterr().out
+        # This request has begun 200 seconds ago.
+        assert take(client, publication(), ALL_CONTRACTS)["IsComplete"]
+        other.execute("ROLLBACK")
+    assert take(client, begun, ALL_CONTRACTS)["IsComplete"]
 
 
 def test_a_query_of_one_table_holds_up_this_table_alone(

@@ -7,6 +7,8 @@ import base64
 import datetime as dt
 import gzip
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +22,7 @@ from typing import Any, Self
 import psycopg
 import pyarrow as pa
 import pytest
+from psycopg import sql
 from typer.testing import CliRunner, Result
 
 from custom_resources.connector import RELEASE, RELEASED
@@ -28,13 +31,14 @@ from headwater.contract.model import Contract, History, change_history
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
-from headwater.definitions.source_database import publication_statements
+from headwater.definitions.source_database import CDC_ROLE, publication_statements
 from headwater.errors import UserError
 from headwater.lake.decoding.changes import BadRecord, Decoded, columns_tagged
 from headwater.lake.decoding.debezium_decoder import PostgresDecoder, decode_lines
 from headwater.postgresql.administration import read_again
 from headwater.postgresql.conditions import Condition
 from headwater.postgresql.gradually import Gradual
+from headwater.postgresql.row_images import SESSION, row_images
 from headwater.waiting import StuckError, wait_until
 from rig.local import postgresql_server
 from rig.local.aws import REGION
@@ -49,18 +53,50 @@ from tests.lake_format import GATE, collected, reviewed
 MIB = 1 << 20
 ENDS = ("last_in_data_collection", "incremental")
 CONTRACTS = Path(__file__).parent / "capture"
-# docs/reference/contracts.md has the list.
-IN_NO_EVENT = (
-    "pg_lsn", "xid", "xid8", "cid", "tid", "pg_snapshot", "txid_snapshot", "jsonpath", "tsquery", "refcursor",
-    "aclitem", "regclass", "regtype", "line", "lseg", "box", "path", "polygon", "circle", "int4multirange",
-    "tstzmultirange", "shop.pair", "shop.spread", "shop.pairs", "pg_lsn[]", "box[]", "int4multirange[]", "shop.pair[]",
-    "shop.positive[]", "shop.texts[]", "interval[]", "money[]", "name[]", "xml[]", "varbit(5)[]", "point[]",
-)  # fmt: skip
-ARRIVE = (
-    "interval", "money", "name", '"char"', "xml", "varbit(5)", "point", "inet", "tsvector", "oid", "int4range",
-    "int4range[]", "uuid[]", "bit(3)[]", "inet[]", "shop.mood", "shop.mood[]", "shop.positive", "shop.texts",
-)  # fmt: skip
-TABLES = '''
+# A value of each type that arrives as the text that PostgreSQL prints.
+AS_TEXT = {
+    "pg_lsn": "16/B374D848", "xid": "7", "xid8": "77", "cid": "3", "tid": "(0,1)", "pg_snapshot": "10:20:10,14,15",
+    "txid_snapshot": "10:20:10,14,15", "jsonpath": '$."a"[*]', "tsquery": "'fat' & 'rat'",
+    "aclitem": "pg_monitor=r/pg_monitor", "regclass": "pg_class", "regtype": "integer", "line": "{1,2.5,-3}",
+    "lseg": "[(1e-05,-0),(0.0001,4e+22)]", "box": "(3,Infinity),(1,0.1)", "path": "[(0,0),(1e+15,100000)]",
+    "polygon": "((0,0),(1,1),(2,0.30000000000000004))", "circle": "<(1.5,2),3>", "int4multirange": "{[1,3),[5,7)}",
+    "tstzmultirange": "{[2024-01-01 00:00:00+00,)}", "shop.pair": '(1,"a b")', "shop.spread": "[1.5,2)",
+    "shop.pairs": "(2,)", "pg_lsn[]": "{0/1,NULL}", "box[]": "{(3,4),(1,2.5)}", "int4multirange[]": '{"{[1,3)}",NULL}',
+    "shop.pair[]": '{"(1,x)",NULL}', "shop.positive[]": "{1,NULL}", "shop.texts[]": '{"{a,b}",NULL}',
+    "interval[]": '{"1 year 2 days",NULL}', "money[]": "{$1.50,NULL}", "name[]": "{a,NULL}",
+    "varbit(5)[]": "{101,NULL}", "point[]": '{"(1,2)",NULL}', "bit(3)": "000", "varbit(5)": "00101",
+    "bit(3)[]": "{000,NULL}", "int2vector": "1 2", "time[]": "{24:00:00,10:24:00.000001,NULL}",
+    "timetz[]": "{10:00:00.000001+02,NULL}", "shop.feeling[]": "{sad,NULL}", "elsewhere.label[]": "{007,NULL}",
+}  # fmt: skip
+# Others, each with a value and what arrives.
+ARRIVE: dict[str, tuple[str, Any]] = {
+    "interval": ("1 year", "P1Y0M0DT0H0M0S"), "money": ("1.50", "1.50"), "name": ("a b", "a b"), '"char"': ("x", "x"),
+    "bit": ("0", False), "inet": ("10.0.0.0/8", "10.0.0.0/8"), "tsvector": ("'a':1", "'a':1"),
+    "oid": ("7", 7), "int4range": ("[1,3)", "[1,3)"), "int4range[]": ('{"[1,3)",NULL}', ["[1,3)", None]),
+    "inet[]": ("{10.0.0.0/8,NULL}", ["10.0.0.0/8", None]), "shop.mood": ("sad", "sad"),
+    "shop.mood[]": ("{sad,NULL}", ["sad", None]), "shop.positive": ("1", 1),
+    "shop.texts": ("{a,NULL}", ["a", None]),
+    "shop.feeling": ("sad", "sad"), "shop.label": ("7", 7), "elsewhere.label": ("007", "007"),
+    "elsewhere.pair": ("both", "both"), "elsewhere.pair[]": ("{both,NULL}", ["both", None]),
+    "shop.date": ("soon", "soon"), "date": ("2024-01-01", 19723),
+    "point": ("(1,2)", {"x": 1.0, "y": 2.0, "wkb": "AQEAAAAAAAAAAADwPwAAAAAAAABA", "srid": None}),
+}  # fmt: skip
+KINDS = {**AS_TEXT, **{kind: value for kind, (value, _) in ARRIVE.items()}}
+# What a database or a role may set for sessions that ask for nothing else.
+SET_BY_OWNER = {
+    "bytea_output": "escape", "intervalstyle": "sql_standard", "extra_float_digits": "-3", "datestyle": "German, DMY",
+    "timezone": "Asia/Kolkata", "client_encoding": "latin1", "standard_conforming_strings": "off",
+    "search_path": "nowhere", "statement_timeout": "1", "lock_timeout": "1", "idle_session_timeout": "2000",
+    "idle_in_transaction_session_timeout": "1000", "transaction_timeout": "3000", "default_transaction_read_only": "on",
+    "default_transaction_isolation": "serializable", "row_security": "on", "quote_all_identifiers": "on",
+}  # fmt: skip
+OFFERED = {
+    "region": "'eu'", "stock": "1", "ready": "true", "since": "'2024-01-01'", "at": "'2024-01-01 00:00:00+02'",
+    "price": "1.5", "place": "'(1,2)'", "tags": "'{a}'", "mood": "'sad'", "lasts": "'1 year 2 days'",
+    "data": r"'\x00ff'", "share": "0.1::float8 + 0.2", "extra": "'{}'", "flag": "'1'", "span": "'{[1,3)}'",
+}  # fmt: skip
+TABLES = (
+    r'''
 CREATE SCHEMA shop;
 CREATE TABLE shop.visits (id integer, visited_on date, place text, PRIMARY KEY (id, visited_on))
     PARTITION BY RANGE (visited_on);
@@ -81,10 +117,25 @@ CREATE TYPE shop.spread AS RANGE (subtype = float8);
 CREATE DOMAIN shop.pairs AS shop.pair;
 CREATE DOMAIN shop.positive AS integer;
 CREATE DOMAIN shop.texts AS text[];
+CREATE DOMAIN shop.feeling AS shop.mood;
+-- Different types of one name.
+CREATE SCHEMA elsewhere;
+CREATE DOMAIN shop.label AS integer;
+CREATE DOMAIN elsewhere.label AS text;
+CREATE TYPE elsewhere.pair AS ENUM ('both');
+CREATE DOMAIN shop.date AS text;
 CREATE TABLE shop.kinds (id integer PRIMARY KEY, {kinds});
-INSERT INTO shop.kinds VALUES (1);
-'''.replace("{kinds}", ", ".join(f"k{n} {kind}" for n, kind in enumerate((*IN_NO_EVENT, *ARRIVE)))).replace(
-    "{hush}", ", ".join(["'hush'"] * 9)
+INSERT INTO shop.kinds VALUES (1, {values});
+CREATE TYPE shop.nothing AS ENUM ();
+CREATE TABLE shop.offers (id integer PRIMARY KEY, region text, stock integer, ready boolean, since date,
+    at timestamp with time zone, price numeric, place point, tags text[], mood shop.mood, lasts interval, data bytea,
+    share double precision, extra jsonb, flag bit, span int4multirange);
+INSERT INTO shop.offers (id) VALUES (1), (2);
+INSERT INTO shop.offers VALUES (3, {offered});
+'''.replace("{kinds}", ", ".join(f"k{n} {kind}" for n, kind in enumerate(KINDS)))
+    .replace("{values}", ", ".join("'" + value.replace("'", "''") + "'" for value in KINDS.values()))
+    .replace("{offered}", ", ".join(OFFERED.values()))
+    .replace("{hush}", ", ".join(["'hush'"] * 9))
 )
 
 
@@ -255,6 +306,11 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Capture]:
         # What the command line does not set, ALTER SYSTEM may.
         patch.delitem(postgresql_server.SETTINGS, "max_slot_wal_keep_size")
         pipeline.start_source()
+        with pipeline.postgres.connect(DATABASE) as owner:
+            for name, value in SET_BY_OWNER.items():
+                if owner.execute("SELECT FROM pg_settings WHERE name = lower(%s)", (name,)).fetchone() is not None:
+                    setting = f"ALTER ROLE {CDC_ROLE} IN DATABASE {DATABASE} SET {name} = '{value}'"
+                    owner.execute(setting.encode())
         pipeline.start_stream()
         pipeline.start_connect()
         running = Capture(pipeline)
@@ -298,16 +354,140 @@ def test_messages_in_the_log_do_not_stop_capture(capture: Capture) -> None:
     assert capture.await_landed("documents", before + 1)[-1]["after"]["id"] == 20
 
 
-def test_columns_of_some_types_are_in_no_event(capture: Capture, owner: psycopg.Connection) -> None:
+def test_values_of_every_type_arrive_in_snapshot_and_changes(capture: Capture, owner: psycopg.Connection) -> None:
     known = capture.known("kinds")
-    owner.execute("INSERT INTO shop.kinds VALUES (2)")
+    columns = ", ".join(f"k{n}" for n in range(len(KINDS)))
+    owner.execute(f"INSERT INTO shop.kinds (id, {columns}) SELECT 2, {columns} FROM shop.kinds".encode())
     events = capture.await_landed("kinds", known + 1)
     # A raised epoch reads the first row again.
     assert [event["op"] for event in events] == [*["r"] * known, "c"]
     assert known > 0
-    kinds = dict(enumerate((*IN_NO_EVENT, *ARRIVE)))
+    texts = ", ".join(f"k{n}::text" for n in range(len(AS_TEXT)))
+    printed = owner.execute(f"SELECT {texts} FROM shop.kinds WHERE id = 1".encode()).fetchone() or ()
+    expected = dict(zip(KINDS, (*printed, *(arrives for _, arrives in ARRIVE.values())), strict=True))
     for event in events:
-        assert [kind for n, kind in kinds.items() if f"k{n}" not in event["after"]] == list(IN_NO_EVENT)
+        assert {kind: event["after"].get(f"k{n}", "nothing") for n, kind in enumerate(KINDS)} == expected
+    # A copy shows rows likewise, without columns of types that it does not know.
+    for name, value in SESSION.items():
+        owner.execute("SELECT set_config(%s, %s, false)", (name, value))
+    (contract,) = (contract for contract in capture.pipeline.contracts if contract.table == "kinds")
+    images = row_images(owner, contract)
+    with owner.cursor().copy(images.copied(sql.Identifier("shop", "kinds"), sql.SQL("id = 1"))) as copied:
+        (image,) = (json.loads(bytes(line)) for line in copied)
+    left_out = {f"k{list(KINDS).index(kind)}" for kind in ("money", '"char"', "bit", "tsvector", "point")}
+    assert set(images.left_out) == left_out
+    assert image == {name: value for name, value in events[0]["after"].items() if name not in left_out}
+
+
+def offered(*, data: str = "00ff") -> dict[str, Any]:
+    """The row of an offer that has all its values, but for its id."""
+    return {
+        "region": "eu",
+        "stock": 1,
+        "ready": True,
+        "since": 19723,
+        "at": "2023-12-31T22:00:00.000000Z",
+        "price": "1.5",
+        "place": {"x": 1.0, "y": 2.0, "wkb": "AQEAAAAAAAAAAADwPwAAAAAAAABA", "srid": None},
+        "tags": ["a"],
+        "mood": "sad",
+        "lasts": "P1Y0M2DT0H0M0S",
+        "data": data,
+        "share": 0.30000000000000004,
+        "extra": "{}",
+        "flag": True,
+        "span": "{[1,3)}",
+    }
+
+
+def test_settings_of_a_database_or_a_role_change_no_value(capture: Capture, owner: psycopg.Connection) -> None:
+    ends = len(capture.ends("offers"))
+    read_again(owner, ["shop.offers"])
+    capture.await_ends("offers", ends + 1)
+    owner.execute("UPDATE shop.offers SET data = '\\x00fe' WHERE id = 3")
+    capture.await_all_landed()
+    changes = [event for event in capture.landed("offers") if event["after"] and event["after"]["id"] == 3]
+    # The first snapshot, the one of here and those of other tests, and the change.
+    assert [change["op"] for change in changes] == [*["r"] * (len(changes) - 1), "u"]
+    rows = [*(change["after"] for change in changes[:-1]), changes[-1]["before"], changes[-1]["after"]]
+    seen = [{column: row[column] for column in OFFERED} for row in rows]
+    assert seen == [*[offered()] * len(changes), offered(data="00fe")]
+
+
+def test_a_large_transaction_outlasts_the_timeout_of_a_role(capture: Capture, owner: psycopg.Connection) -> None:
+    before = capture.known("documents")
+    # The server waits within the transaction until the worker takes more of it.
+    waiting = (
+        "SELECT pid FROM pg_replication_slots JOIN pg_stat_activity ON pid = active_pid"
+        f" WHERE slot_name = '{connectors.SLOT}' AND wait_event = 'WalSenderWriteData'"
+    ).encode()
+    worker = capture.pipeline.connect.pid
+    os.killpg(worker, signal.SIGSTOP)
+    try:
+        document(owner, 15, "slow", 40)
+        wait_until("the server to wait", lambda: owner.execute(waiting).fetchone() is not None, poll=0.1)
+        sender = owner.execute(waiting).fetchall()
+        owner.execute("SELECT pg_sleep(3)")  # the transaction_timeout of the role
+        assert owner.execute(waiting).fetchall() == sender
+    finally:
+        os.killpg(worker, signal.SIGCONT)
+    assert len(capture.await_landed("documents", before + 1)) == before + 1
+
+
+def test_a_table_that_hides_rows_is_not_read_as_empty(capture: Capture, owner: psycopg.Connection) -> None:
+    capture.await_all_landed()
+    log, connect = capture.pipeline.connect.log, capture.pipeline.connect
+    logged, ends = log.stat().st_size, len(capture.ends("prices"))
+    owner.execute("ALTER TABLE shop.prices ENABLE ROW LEVEL SECURITY")
+    try:
+        read_again(owner, ["shop.prices"])
+        unread = f"{connectors.UNREAD_TABLE}: shop.prices".encode()
+        wait_until("the table to be reported", lambda: unread in log.read_bytes()[logged:], poll=0.2)
+    finally:
+        owner.execute("ALTER TABLE shop.prices DISABLE ROW LEVEL SECURITY")
+    assert len(capture.ends("prices")) == ends
+    read_again(owner, ["shop.prices"])
+    capture.await_ends("prices", ends + 1)
+    assert connect.task_states(connectors.source_name(capture.pipeline.settings)) == ["RUNNING"]
+
+
+def test_a_change_is_what_it_was_when_its_columns_changed_since(capture: Capture, owner: psycopg.Connection) -> None:
+    capture.known("offers")
+    # Debezium reads the catalog again at the first change behind a start.
+    name = connectors.source_name(capture.pipeline.settings)
+    capture.pipeline.connect.restart(name)
+    capture.pipeline.connect.await_running(name)
+    known = len(capture.rows("offers"))
+    seen = len(capture.landed("offers"))
+    values = ", ".join(f"{column} = {value}" for column, value in OFFERED.items())
+    required = ", ".join(
+        f"ALTER {column} SET NOT NULL, ALTER {column} SET DEFAULT {value}" for column, value in OFFERED.items()
+    )
+    with owner.transaction():
+        owner.execute("DELETE FROM shop.offers WHERE id = 2")
+        owner.execute(f"UPDATE shop.offers SET {values} WHERE id = 1".encode())
+        owner.execute(f"ALTER TABLE shop.offers {required}".encode())
+    # Two types of one name, and one that is gone before its values are read.
+    with owner.transaction():
+        owner.execute("CREATE DOMAIN shop.code AS integer")
+        owner.execute("CREATE SCHEMA other")
+        owner.execute("CREATE DOMAIN other.code AS text")
+        owner.execute("CREATE TYPE shop.former AS ENUM ('old')")
+        owner.execute("ALTER TABLE shop.offers ADD code other.code, ADD former shop.former")
+        owner.execute("UPDATE shop.offers SET code = '007', former = 'old' WHERE id = 1")
+        owner.execute("ALTER TABLE shop.offers ALTER former TYPE text")
+        owner.execute("DROP TYPE shop.former")
+    capture.await_all_landed()
+    nothing = dict.fromkeys(OFFERED)
+    changes = [(event["op"], event["before"], event["after"]) for event in capture.landed("offers")[seen:]]
+    added = {"code": None, "former": None}
+    assert changes == [
+        ("d", {"id": 2, **nothing}, None),
+        ("u", {"id": 1, **nothing}, {"id": 1, **offered()}),
+        ("u", {"id": 1, **offered(), **added}, {"id": 1, **offered(), "code": "007", "former": "old"}),
+    ]
+    rows = [(row["id"], row["region"], row["_deleted"]) for row in capture.rows("offers")[known:] if row["_op"]]
+    assert rows == [(2, None, True), (1, "eu", False), (1, None, True), (1, "eu", False)]
 
 
 def test_changes_of_partitions_arrive_as_changes_of_their_table(capture: Capture, owner: psycopg.Connection) -> None:
@@ -888,7 +1068,7 @@ def test_rows_of_a_condition_are_read_again_and_no_others_end(
     owner.execute("ALTER PUBLICATION headwater ADD TABLE shop.documents")
     asked = command("resync", "documents", "--where", "title LIKE 'it''s 100%%' OR id = 3")
     assert asked.exit_code == 0, asked.output
-    assert "Asked for 2 rows of documents" in asked.stdout
+    assert "Requested a read of 2 rows of documents" in asked.stdout
     capture.await_alive("documents", {1: "a", 2: "it's 100% lost", 3: "c lost", 4: "d"})
     # One that fails while rows are read by it stops nothing.
     read_again(owner, ["shop.documents"], Condition("1 / (id - id) = 1", rows=0))
@@ -914,8 +1094,8 @@ def test_what_verification_misses_is_read_again(
     before = {table: len(capture.landed(table)) for table in ("documents", "visits")}
     found = command("verify", "--lake", f"s3://{LANDING_BUCKET}/nothing", "--repair")
     assert found.exit_code == 1, found.output
-    assert "Asked for 2 rows of documents" in found.stdout
-    assert "Asked for 1 rows of visits" in found.stdout
+    assert "Requested a read of 2 rows of documents" in found.stdout
+    assert "Requested a read of 1 rows of visits" in found.stdout
     read = {
         table: capture.await_landed(table, before[table] + count)[before[table] :]
         for table, count in (("documents", 2), ("visits", 1))

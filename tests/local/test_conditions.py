@@ -269,7 +269,7 @@ def test_conditions_on_shown_columns_are_taken(shop: Shop) -> None:
     for where in GOOD:
         found = shop.owner.execute(f"SELECT count(*) FROM shop.customers WHERE ({where})".encode()).fetchone()
         assert found is not None
-        assert f"Asked for {found[0]} rows of customers" in shop.takes(where)
+        assert f"Requested a read of {found[0]} rows of customers" in shop.takes(where)
     assert sorted(shop.filters()) == sorted(f"({where})" for where in GOOD)
     assert shop.all_that_is_there() == before
 
@@ -289,13 +289,13 @@ def test_columns_that_no_contract_names_are_refused_if_dropped(shop: Shop) -> No
     (shop.folder / "customers.yaml").write_text(CONTRACT + "unnamed: drop\n", encoding="utf-8")
     assert "found mood, which customers" in shop.refuses("mood = 'glad'")
     assert "expected columns out of: id, region, name." in shop.refuses("customers IS NULL")
-    assert "Asked for 1 rows" in shop.takes("name = 'Ann'")
+    assert "Requested a read of 1 rows" in shop.takes("name = 'Ann'")
 
 
 def test_a_condition_waits_for_no_writer_and_not_long_for_a_lock(shop: Shop) -> None:
     with closing(shop.server.connect(shop.name)) as other, other.transaction():
         other.execute("LOCK TABLE shop.customers IN EXCLUSIVE MODE")
-        assert "Asked for 1 rows" in shop.takes("id = 1")
+        assert "Requested a read of 1 rows" in shop.takes("id = 1")
         other.execute("LOCK TABLE shop.customers IN ACCESS EXCLUSIVE MODE")
         assert "found shop.customers locked for 5s, expected to read it" in shop.refuses("id = 1")
     assert shop.filters() == ["(id = 1)"]

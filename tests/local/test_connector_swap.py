@@ -22,7 +22,7 @@ from custom_resources.connector import Clients
 from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, ResourceFailed
 from headwater.contract.reading import read_contracts
-from headwater.definitions import connectors, source_database
+from headwater.definitions import connectors, open_transactions, source_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.lake_folder import EXAMPLE
 from headwater.paths import BUILD
@@ -205,6 +205,7 @@ class Deployment:
         contracts = self.pipeline.contracts
         document = {
             "tables": source_database.published_tables(contracts),
+            "transactions": open_transactions.FIND,
             "statements": source_database.publication_statements(contracts),
         }
         event = {

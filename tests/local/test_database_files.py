@@ -454,7 +454,7 @@ REFUSED = {
     "an index beside others": ("", "CREATE INDEX CONCURRENTLY ON log (at);\n", "line 2: found CREATE INDEX CONC"),
     "a hidden index": ("", "DO $$ BEGIN EXECUTE 'CREATE INDEX CONCURRENTLY ON log (at)'; END $$;\n", "line 2: .*CONC"),
     "rows of psql": ("", "COPY log FROM STDIN;\n1\ta\n\\.\n", "line 2: found a COPY whose rows psql sends"),
-    "a command of psql": ("", "\\i other.sql\n", r"line 2: found \\i other\.sql, a command of psql"),
+    "a psql meta-command": ("", "\\i other.sql\n", r"line 2: found \\i other\.sql, a psql meta-command"),
     "a character NUL": ("", "INSERT INTO log (what) VALUES ('\0');\n", "line 2: found the character NUL"),
     **{
         f"the SQLSTATE {state}": (

@@ -45,7 +45,7 @@ def test_the_ministack_that_is_locked_is_the_one_for_the_hooks() -> None:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ("emulator.VERSION = '0.0.1'", "expected 0.0.1, for which the hooks are"),
+        ("emulator.VERSION = '0.0.1'", "expected 0.0.1, which the hooks are written for"),
         ("del emulator.s3._get_object_data", "Missing names: ministack.services.s3._get_object_data"),
     ],
 )

@@ -90,12 +90,12 @@ def test_a_lake_folder_fetches_upgrades_and_synthesizes(tmp_path: Path, variable
     (lake / FILE).write_text(replace(settings, release=version("headwater")).text())
     said = run("./headwater", "upgrade")
     assert "Wrote config/dev.yaml\n" in said
-    assert "dev: reviewed/baselines has none of it" in said
+    assert "dev: reviewed/baselines has no baselines of dev" in said
     assert LakeFolder(lake).settings.commit == git(clone, "rev-parse", "HEAD")
     run("./headwater", "baselines")
     converted = (lake / "config" / "dev.yaml").read_text()
     said = run("./headwater", "upgrade")
-    assert "All files have the form of this release" in said
+    assert "All files fit this release already" in said
     assert "dev: no difference" in said
     shutil.copyfile(EXAMPLE.config / "dev.yaml", lake / "config" / "dev.yaml")
     said = run("./headwater", "upgrade")

@@ -244,7 +244,7 @@ def test_verbs_find_all_that_they_need_by_the_environment(deployment: Deployment
     port = str(deployment.login("owner")["port"])
     assert "customers" in headwater("verify", "--repair", "--host", "localhost", "--port", port)
     refused = deployment.checkout.run_headwater("verify", "--env", "local", HEADWATER_DB_PASSWORD="another")
-    assert "Check these and HEADWATER_DB_PASSWORD" in refused.stderr
+    assert "Check host, port, database and user, and HEADWATER_DB_PASSWORD" in refused.stderr
     other = tmp_path / "other.pem"
     other.write_text(rds_authority.root("eu-central-1"))
     refused = deployment.checkout.run_headwater("verify", "--env", "local", PGSSLROOTCERT=str(other))
@@ -576,7 +576,7 @@ def test_a_second_environment_comes_and_goes_beside_the_first_and_leaves_its_dat
     stores = deployment.stores("second")
     assert len(stores) > 3
     said = succeeded(deployment.checkout.run_headwater("destroy", "--env", "second"))
-    assert "The local AWS runs on for headwater-local-" in said
+    assert "The local AWS runs on for the stacks headwater-local-" in said
     assert deployment.running() == before
     assert deployment.stores("second") == stores
     stacks = deployment.client("cloudformation").describe_stacks()["Stacks"]

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -214,7 +215,7 @@ def test_all_partitions_are_read_in_parts_as_of_one_moment(database: Database) -
         assert before <= moment.lsn <= lsn(owner)
     expected = [{"id": id_, "place": f"place {id_}", "code": f"c{id_}"} for id_ in range(1, 10_001)]
     assert sorted(rows, key=lambda row: row["id"]) == expected
-    assert database.said == ["shop.visits: left out until a row's next change, for their types: point"]
+    assert database.said == ["shop.visits: columns left out until a row's next change, because of their types: point"]
 
 
 def test_transactions_that_were_open_before_are_waited_for_and_their_rows_are_there(database: Database) -> None:
@@ -227,7 +228,9 @@ def test_transactions_that_were_open_before_are_waited_for_and_their_rows_are_th
         ended.start()
         _, rows = database.read()
         ended.join()
-    assert database.said[0].startswith("Waiting for the end of open transactions, which may have written rows already")
+    assert database.said[0].startswith(
+        "Waiting for open transactions to end, because they may have written rows already"
+    )
     assert 17_000 in {row["id"] for row in rows}
 
 
@@ -281,7 +284,7 @@ def test_a_table_that_somebody_wants_to_write_anew_is_not_read(database: Databas
                 wait_until("it to wait, or to be done", lambda: not writing.is_alive() or waits(watching))
 
         database.on_connect = begin
-        with pytest.raises(UserError, match="found somebody who waits to change the table itself"):
+        with pytest.raises(UserError, match="found a session that waits to change the table itself"):
             database.read(readers=1)
         writing.join()
 
@@ -323,6 +326,63 @@ def test_names_and_settings_of_any_kind_change_nothing(database: Database, monke
         owner.execute("DROP FUNCTION capture.hidden_columns_of")
     with pytest.raises(UserError, match="an earlier release has prepared: deploy, or run headwater db capture"):
         database.read(mask_key=b"k" * 32)
+
+
+OTHER_SETTINGS = {
+    "bytea_output": "'escape'",
+    "intervalstyle": "'sql_standard'",
+    "extra_float_digits": "0",
+    "datestyle": "'SQL, DMY'",
+    "timezone": "'Asia/Kathmandu'",
+    "default_transaction_read_only": "on",
+    "search_path": "odd, pg_catalog",
+    "statement_timeout": "'100ms'",
+    "lock_timeout": "'100ms'",
+    "idle_in_transaction_session_timeout": "'100ms'",
+}
+TYPED = {
+    "image": ("bytea", "'\\x00ff5c'"),
+    "lasts": ("interval", "'1 year -2 months 3 days 04:05:06.7'"),
+    "share": ("double precision", "0.1::double precision + 0.2::double precision"),
+    "small": ("real", "'3.4028235e38'"),
+    "born": ("date", "'2024-02-29'"),
+    "seen": ("timestamp with time zone", "'2024-02-29 12:00:00.5+02'"),
+    "early": ("timestamp with time zone", "'0044-03-15 12:00:00+00 BC'"),
+    "spans": ("interval[]", "'{1 day,02:03:04}'"),
+    "known": ("tstzrange", "'[2024-02-29 12:00+02,)'"),
+    "named": ("odd.mood", "'fine'"),
+    "code": ("odd.code", "'x'"),
+    "mail": ("odd.citext", "'Ann'"),
+    "mails": ("odd.citext[]", "'{Ann,Bob}'"),
+}
+
+
+def test_settings_of_the_database_change_no_value(database: Database) -> None:
+    with database.connect() as owner:
+        owner.execute("DROP TABLE shop.visits")
+        owner.execute("CREATE SCHEMA odd; CREATE TYPE odd.mood AS ENUM ('fine'); CREATE DOMAIN odd.code AS text")
+        # As the extension of that name makes it.
+        owner.execute(
+            "CREATE TYPE odd.citext; CREATE FUNCTION odd.citext_in(cstring) RETURNS odd.citext"
+            " LANGUAGE internal IMMUTABLE STRICT AS 'textin'; CREATE FUNCTION odd.citext_out(odd.citext)"
+            " RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout'; CREATE TYPE odd.citext"
+            " (INPUT = odd.citext_in, OUTPUT = odd.citext_out, LIKE = text, CATEGORY = 'S')"
+        )
+        owner.execute("CREATE FUNCTION odd.to_json(anyelement) RETURNS json LANGUAGE sql AS $$SELECT '{}'::json$$")
+        columns = ", ".join(f"{name} {type_}" for name, (type_, _) in TYPED.items())
+        owner.execute(f"CREATE TABLE shop.visits (id integer PRIMARY KEY, place text, {columns})".encode())
+        values = ", ".join(value for _, value in TYPED.values())
+        owner.execute(f"INSERT INTO shop.visits SELECT id, NULL, {values} FROM generate_series(1, 3) AS id".encode())
+        owner.execute(publish("shop.visits").encode())
+    _, before = database.read(readers=1)
+    with database.connect() as owner:
+        for name, value in OTHER_SETTINGS.items():
+            owner.execute(f"ALTER DATABASE shop SET {name} = {value}".encode())
+    database.on_file = lambda: time.sleep(0.5)
+    _, after = database.read(readers=1)
+    assert after == before
+    assert (before[0]["seen"], before[0]["image"]) == ("2024-02-29T10:00:00.500000Z", "00ff5c")
+    assert (before[0]["mail"], before[0]["mails"]) == ("Ann", ["Ann", "Bob"])
 
 
 def test_whether_a_key_is_unique_is_told_by_the_sources_indexes(database: Database) -> None:

@@ -13,7 +13,7 @@ from headwater.environment import rds_authority
 from headwater.environment.model import SECTIONS, Environment
 
 _OF_A_SOURCE = [section for sections in SECTIONS.values() for section in sections]
-# Who the environment is, not how it is set: a change is another deployment. There is one format yet.
+# Fields that identify the environment: with another value it is another deployment. So far there is one format.
 _IDENTITY = ("name", "account", "region", "lake.format")
 # A change would replace the whole network, or a cluster that the deployment made. The gate before lost data refuses it.
 _FOR_GOOD = ("availability_zones", "network.cidr")
@@ -70,13 +70,13 @@ def changed_environment(settings: Environment) -> Environment:
             old, new = old[parent], new[parent]
         new[last] = _OTHER[path] if path in _OTHER else _another(path, type_, old[last])
         assert new[last] != old[last], f"{path}: found {old[last]!r} as the other value too: change it in _OTHER"
-    # Without the lists of what AWS offers today: a version that they do not have yet is the usual change.
+    # The lists of AWS's offers are not applied, because most changes are to a version that they lack.
     return msgspec.convert(after, Environment)
 
 
 def _settings(struct: type, values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The dotted path and the type of each setting; an optional group of settings counts as one. Of the forms that a
-    group can have, it is that of ``values``, whose kind is chosen for good."""
+    """The dotted path and the type of each setting; an optional group of settings counts as one. A group
+    that can have several kinds has the kind in ``values``, which never changes."""
     for name, type_ in get_type_hints(struct, include_extras=False).items():
         forms = [form for form in get_args(type_) or (type_,) if _is_struct(form)]
         tagged = [form for form in forms if form.__struct_config__.tag_field is not None]

@@ -31,17 +31,16 @@ from tests.synth.deployed import made
 from tests.synth.example import example_content
 from tests.synth.existing import with_existing
 
-# dev with QuickSight, a role to query with, and a comparison that has to run, which no environment on AWS has until it
-# asks for them.
+# dev with QuickSight, a query role and a required comparison. An environment has these only if its file asks for them.
 WITH_BI = "dev with bi"
-# dev with a database and DynamoDB tables that are there already.
+# dev with an existing database and existing DynamoDB tables.
 EXISTING = "dev with existing sources"
 ANALYST = "arn:aws:iam::123456789012:role/analyst"
 PRINCIPAL = "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts"
 
 
 def _with_readers(settings: Environment) -> Environment:
-    """An environment with all that one may ask for and that none of the shipped ones has."""
+    """An environment with the optional features that no shipped environment has."""
     lake = msgspec.structs.replace(settings.lake, query_principals=(ANALYST,))
     monitoring = msgspec.structs.replace(settings.monitoring, comparison_minutes=15)
     bi = Bi(principal=PRINCIPAL, refresh="hourly")
@@ -206,7 +205,7 @@ def existing(synthesize: Callable[[str], Synthesized]) -> Synthesized:
 
 @pytest.fixture(scope="session")
 def all_parts(synthesize: Callable[[str], Synthesized]) -> Synthesized:
-    """dev with all that an environment may ask for, every alarm among it."""
+    """dev with all optional features, including every alarm."""
     return synthesize(WITH_BI)
 
 

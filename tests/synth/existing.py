@@ -1,4 +1,4 @@
-"""An environment whose database and DynamoDB tables are there already."""
+"""An environment whose database and DynamoDB tables already exist."""
 
 from typing import Any
 

@@ -463,7 +463,7 @@ def test_slot_and_log_of_a_monitored_server_are_watched(
         assert {each["Name"]: each["Value"] for each in metric["Dimensions"]} == expected
     assert alarms(watched)["wal"]["TreatMissingData"] == "breaching"
     assert alarms(watched)["slot-lag"]["AlarmDescription"].startswith(
-        "The source connector does not keep up and RDS keeps WAL for it"
+        "The source connector does not keep up, so RDS retains WAL for it"
     )
 
 

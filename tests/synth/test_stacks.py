@@ -157,7 +157,8 @@ def test_connectors_are_configured_as_in_the_local_run(every: "Synthesized", par
 
 
 @pytest.mark.parametrize(
-    ("file", "found"), [("config/absent.pem", "which is missing"), ("contracts/accounts.yaml", "without one")]
+    ("file", "found"),
+    [("config/absent.pem", "which is missing"), ("contracts/accounts.yaml", "which has no certificate")],
 )
 def test_a_certificate_that_is_none_is_refused(
     file: str, found: str, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]

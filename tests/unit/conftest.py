@@ -41,7 +41,7 @@ EXISTING = {
   tables: [{contract: accounts, table: Accounts, stream: account-changes, stream_key: null}]
 """,
 }
-"""Sources that are there, as parts of an environment's file."""
+"""Existing sources, as parts of an environment's file."""
 
 
 def write_dev(folder: Path, *parts: str) -> None:
@@ -111,7 +111,7 @@ def s3() -> Iterator[Any]:
 
 @pytest.fixture
 def deploy(s3: Any) -> Iterator[Callable[[str, str], None]]:
-    """Makes the stack of an environment that tells where its lake is, in the account that answers."""
+    """Makes the stack whose outputs say where an environment's lake is."""
     cloudformation = boto3.client("cloudformation", REGION, aws_access_key_id="test", aws_secret_access_key="test")
     made = []
 

@@ -61,7 +61,7 @@ def test_an_error_below_a_lake_folder_names_its_script(
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     with pytest.raises(SystemExit):
         cli.main()
-    assert "found no local AWS that runs, expected one: ./headwater deploy --env local" in capsys.readouterr().err
+    assert "found no running local AWS, expected one: run `./headwater deploy --env local`" in capsys.readouterr().err
 
 
 def test_no_message_names_a_target_of_make() -> None:

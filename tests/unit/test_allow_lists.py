@@ -40,21 +40,21 @@ def instance_types() -> Mapping[str, Any]:
             "emr.release",
             "emr-7.0.0",
             "emr-7.10.0, emr-7.11.0, emr-7.12.0 or emr-7.13.0 (allow_lists.yaml, emr_releases, as of 2026-11): "
-            "emr-7.0.0 has python 3.9, and 3.11 or later is needed",
+            "emr-7.0.0 has python 3.9, but our code needs 3.11 or later",
         ),
         ("emr.core_type", "m7g.large", "m7g.xlarge, m7g.2xlarge"),
         ("emr.primary_type", "t3.xlarge", "a type of the families c5a, c5ad"),
         ("emr.primary_type", "m6g.xlarge", "a type of the families c5a, c5ad"),
         ("stream.kafka_version", "3.7.x", "3.7.x.kraft, 3.8.x.kraft"),
         ("database.engine_version", "17.4", "16.1, 16.2, 16.3"),
-        ("emr.core_type", "m7i.xlarge", "a type of the processors of emr.primary_type (r7g.xlarge: aarch64)"),
-        ("emr.primary_type", "m7g.xlarge", "a type with more memory: 20480 MiB are needed, and it has 16384"),
+        ("emr.core_type", "m7i.xlarge", "a type with the same processors as emr.primary_type (r7g.xlarge: aarch64)"),
+        ("emr.primary_type", "m7g.xlarge", "a type with more memory: it has 16384 MiB, and needs 20480 MiB"),
         ("glue.version", "4.0", "5.1 (allow_lists.yaml, glue_versions, as of 2026-11)"),
         (
             "glue.version",
             "5.0",
-            "5.1 (allow_lists.yaml, glue_versions, as of 2026-11): 5.0 has botocore 1.34.131, and 1.35.69 or later is "
-            "needed: the lease is taken and renewed by PutObject with IfNoneMatch and IfMatch",
+            "5.1 (allow_lists.yaml, glue_versions, as of 2026-11): 5.0 has botocore 1.34.131, but our code needs "
+            "1.35.69 or later: the lease is taken and renewed by PutObject with IfNoneMatch and IfMatch",
         ),
         ("glue.worker_type", "Z.2X", "G.025X, G.1X"),
     ],
@@ -65,9 +65,7 @@ def test_what_cannot_work_is_refused_with_what_can(tmp_path: Path, field: str, v
         read_environment("dev", changed(tmp_path, field, value))
 
 
-@pytest.mark.parametrize(
-    ("node", "needed"), [("primary_type", "11776 MiB are needed"), ("core_type", "9728 MiB are needed")]
-)
+@pytest.mark.parametrize(("node", "needed"), [("primary_type", "needs 11776 MiB"), ("core_type", "needs 9728 MiB")])
 def test_nodes_with_too_little_memory_are_refused_where_the_primary_node_is_not_alone(node: str, needed: str) -> None:
     stage = read_environment("stage", EXAMPLE.config)
     small = msgspec.structs.replace(stage, emr=msgspec.structs.replace(stage.postgresql.emr, **{node: "c7g.xlarge"}))
@@ -85,7 +83,7 @@ def test_nodes_with_too_little_memory_are_refused_where_the_primary_node_is_not_
         ("emr.release", "emr-7.99.0", "emr-7.10.0, emr-7.11.0"),
         ("emr.core_type", "r9g.xlarge", "a type of the families c5a, c5ad"),
         ("glue.version", "5.9", "5.1 (allow_lists.yaml, glue_versions"),
-        ("availability_zones", ["eu-central-1a", "eu-central-1f"], "two or three different ones of eu-central-1a"),
+        ("availability_zones", ["eu-central-1a", "eu-central-1f"], "two or three different zones of eu-central-1a"),
     ],
 )
 def test_what_the_lists_do_not_know_gives_a_warning(

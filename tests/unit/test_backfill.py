@@ -170,7 +170,7 @@ def test_a_new_request_for_the_same_export_has_another_version(s3: Any, uri: str
 
 
 def test_an_export_that_cannot_be_loaded_is_not_requested(s3: Any, uri: str, requests: Requests) -> None:
-    with pytest.raises(UserError, match="found nothing that can be read"):
+    with pytest.raises(UserError, match="found no readable object"):
         ask(s3, requests, uri + "x")
     assert requests.listed() == []
 
@@ -259,7 +259,7 @@ def test_a_copy_that_was_asked_for_is_watched_and_deleted_when_it_is_loaded(
     monkeypatch.setattr(lake_requests.follow, "__defaults__", (9.0, lambda _: next(answers)(), lambda: 0.0, ""))
     backfill("orders", lake=lake, folder=EXAMPLE)
     told = capsys.readouterr().out
-    assert "Asked for before, and not read again: orders" in told
+    assert "An earlier run has read orders and requested its load" in told
     assert "Done: the 1 rows are in the lake" in told
     assert table_copy.copies_in(s3, folder) == []
 
@@ -278,7 +278,7 @@ def test_a_copy_that_is_refused_is_deleted_and_one_that_another_table_needs_is_n
     answer(of_history, of_its_history, state=DONE)()
     with pytest.raises(UserError, match="damaged"):
         _watch_copies(s3, asked)
-    with pytest.raises(UserError, match="found nothing that can be read"):
+    with pytest.raises(UserError, match="found no readable object"):
         TableCopy.open(s3, copy.uri)
 
 

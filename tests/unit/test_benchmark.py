@@ -119,7 +119,7 @@ def test_a_report_tells_each_median_as_a_multiple_of_ours(tmp_path: Path) -> Non
     assert document["commits"][0]["s3_requests_dollars_a_month"] == pytest.approx(bill, abs=0.01)
     page = (tmp_path / "report.html").read_text()
     assert "Every table ended in the rows of the log" in page
-    assert "20,000 rows, 1,000 changes a commit" in page
+    assert "20,000 rows, 1,000 changes per commit" in page
 
 
 def test_a_report_names_the_system_whose_rows_differ(tmp_path: Path) -> None:

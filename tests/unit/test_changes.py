@@ -175,7 +175,7 @@ def test_a_bad_record_tells_why_and_what_it_still_does_to_other_rows() -> None:
     ("value", "reason"),
     [
         ("", "found '' as partition, expected a value"),
-        ("__HIVE_DEFAULT_PARTITION__", "expected a value: it stands for null"),
+        ("__HIVE_DEFAULT_PARTITION__", "expected a value: this text stands for null"),
         ("a\x00b", "control character"),
         ("a\x1f", "control character"),
         ("\x7f", "control character"),

@@ -565,8 +565,8 @@ def fail_update(world: World) -> None:
 @pytest.mark.parametrize(
     ("arrange", "why"),
     [
-        (refuse_update, "the connector, which was RUNNING, took no update: .*it is PAUSED"),
-        (fail_update, "the connector could not drop it: InvalidInput.Config: no such option"),
+        (refuse_update, "MSK Connect refused to update the connector, which was RUNNING: .*it is PAUSED"),
+        (fail_update, "the connector could not drop the slot: InvalidInput.Config: no such option"),
     ],
 )
 def test_a_slot_that_stays_is_recorded_and_holds_up_nothing(
@@ -588,7 +588,7 @@ def test_a_connector_that_fails_to_drop_its_slot_says_why(world: World) -> None:
         {"connectorState": "FAILED", "stateDescription": {"code": "UnknownError", "message": "no answer"}}
     )
     world.until_done(event)
-    assert (world.left or "").startswith("the connector could not drop it: UnknownError: no answer. Its log is")
+    assert (world.left or "").startswith("the connector could not drop the slot: UnknownError: no answer. Its log is")
 
 
 def test_a_connector_that_says_nothing_is_deleted_all_the_same(world: World) -> None:
@@ -600,7 +600,7 @@ def test_a_connector_that_says_nothing_is_deleted_all_the_same(world: World) -> 
     assert world.writes() == ["update_connector"]
     world.step(event, 20 * 60 + 1)
     assert world.writes() == ["update_connector", "delete_connector"]
-    assert world.left == "the connector did not say within 20 minutes that it has dropped it"
+    assert world.left == "the connector did not log within 20 minutes that it has dropped the slot"
 
 
 def test_a_deletion_that_is_tried_again_knows_that_the_slot_is_gone(world: World) -> None:

@@ -76,6 +76,7 @@ class Asked:
         self.found: list[Finding] = []
         patch.setattr(source_checks, "findings", lambda *asked: self.found)
         patch.setattr(contract, "unread_slot", lambda query: None)
+        patch.setattr(contract, "open_transactions", lambda query: [])
         patch.setattr(dynamodb_checks, "findings", self._tables)
         patch.setattr(kinesis_checks, "findings", self._streams)
 
@@ -127,7 +128,7 @@ def test_a_user_that_the_server_refuses_is_told_why(told: str, more: str, monkey
         sources.connector("", "rental.example.com", 5433, "rental", "headwater_cdc", where_refused="Capture first.")()
     assert str(raised.value) == (
         "Cannot connect to the database rental of PostgreSQL at rental.example.com:5433 as headwater_cdc: "
-        f"{told}. Check these and HEADWATER_DB_PASSWORD.{more}"
+        f"{told}. Check host, port, database and user, and HEADWATER_DB_PASSWORD.{more}"
     )
 
 
@@ -138,6 +139,21 @@ def test_what_many_tables_lack_is_said_once(asked: Asked) -> None:
     assert "film, actor" in result.stdout
     assert result.stdout.count("FULL") == 2
     assert "problems: 3" in result.stdout
+
+
+def test_findings_stand_below_what_is_to_be_done(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    asked.found = [
+        Finding("", place, "unprepared", f"the gap {number}", "none", "run headwater db create or capture")
+        for number, place in enumerate(("headwater", "public.film", "public.actor", "public.staff", "public.rental"))
+    ]
+    asked.found += [Finding("film", "film.span", "note", "a column of type xid", "another", "nothing")]
+    told = run("check", "--env", "dev", "--live").stdout.splitlines()
+    assert told[0] == "unprepared: run headwater db create or capture"
+    assert told[1] == "  headwater: found the gap 0, expected none"
+    assert told[5] == "  public.rental: found the gap 4, expected none"
+    assert told[6:8] == ["note: nothing", "  film.span: a column of type xid"]
+    assert max(map(len, told)) <= 80
 
 
 def test_existing_tables_and_streams_are_found_by_their_environment(asked: Asked) -> None:

@@ -213,13 +213,13 @@ def test_an_existing_database_stays_the_one_it_is(tmp_path: Path) -> None:
             "prod",
             f"account: {ACCOUNT}",
             "account: null",
-            "account: found None, expected 12 digits in quotes where data",
+            "account: found None, expected 12 digits in quotes if data",
         ),
         ("dev", "10.40.0.0/16", "192.168.0.0/16", "network.cidr: found '192.168.0.0/16', expected an IPv4 network of"),
         ("dev", "flush_ms: 1000", "flush_ms: 90000", "connect.flush_ms: found 90000, expected at most 60 seconds"),
         ("dev", "window_seconds: 15", "window_seconds: 90", "glue.window_seconds: found 90, expected 1 to 60"),
         ("dev", "  epoch: 1\nkey", "  epoch: one\nkey", "emr.epoch: found 'one', expected a whole number, 1 or more"),
-        ("dev", "name: dev", "name: div", "name: found 'div', expected dev, as the file is called"),
+        ("dev", "name: dev", "name: div", "name: found 'div', expected dev, the name of the file"),
         ("dev", "capacity_max: 4", "capacity: 4", "database.capacity: found an unknown field, expected capacity_m"),
         (
             "dev",
@@ -291,7 +291,7 @@ def test_a_checkout_becomes_a_lake_folder(tmp_path: Path, checkout: Callable[[st
     if release == SECOND:
         assert contents(folder.contract_baselines) == contents(reviewed / "contracts")
     # Nothing is left to convert.
-    assert "All files have the form of this release" in upgrade_without_baselines(folder)
+    assert "All files fit this release already" in upgrade_without_baselines(folder)
 
 
 def upgrade_without_baselines(folder: LakeFolder) -> str:
@@ -323,7 +323,7 @@ def test_an_order_database_that_was_removed_stays_away(tmp_path: Path, checkout:
     (source / "database" / "2_outbox_payload.sql").unlink()
     (source / "database" / "5_own.sql").write_text("CREATE TABLE IF NOT EXISTS own (id int);\n")
     done = init(tmp_path, source)
-    said = "not as the release shipped them: 1_schema.sql (changed), 2_outbox_payload.sql (missing). Aurora keeps"
+    said = "differ from the release's: 1_schema.sql (changed), 2_outbox_payload.sql (missing). Aurora keeps"
     assert said in done.output
     assert [path.name for path in (tmp_path / "lake" / "database").iterdir()] == ["5_own.sql"]
 
@@ -457,7 +457,7 @@ def test_upgrade_converts_and_writes_what_the_release_owns(tmp_path: Path, check
     # Who runs the old script reads the old one.
     assert before.read() == "old"
     after = contents(folder.root)
-    assert "All files have the form of this release" in upgrade_without_baselines(folder)
+    assert "All files fit this release already" in upgrade_without_baselines(folder)
     assert contents(folder.root) == after
     assert contents(folder.root / ".git") == index
 
@@ -496,7 +496,7 @@ def test_an_interrupted_upgrade_ends_as_one_that_was_not(
         path.write_text(of_release(folder.root)[path])
     former = tmp_path / "before"
     shutil.copytree(folder.root, former)
-    sentences = [line for line in upgrade(folder).splitlines() if line.startswith(("dev, stage", "What you do"))]
+    sentences = [line for line in upgrade(folder).splitlines() if line.startswith(("dev, stage", "Steps that you do"))]
     assert len(sentences) == 2
     whole = contents(folder.root)
     number = sum(contents(former)[name] != text for name, text in whole.items())
@@ -547,7 +547,7 @@ def test_line_ends_of_files_that_stay_are_kept(tmp_path: Path, checkout: Callabl
     path = folder.contracts / "orders.yaml"
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     before = path.read_bytes()
-    assert "All files have the form of this release" in upgrade_without_baselines(folder)
+    assert "All files fit this release already" in upgrade_without_baselines(folder)
     assert path.read_bytes() == before
 
 
@@ -559,7 +559,7 @@ def test_pages_are_named_as_they_are_found(
     monkeypatch.chdir(folder.root)
     (source / "database" / "1_schema.sql").write_text("SELECT 1;\n")
     for said in (upgrade(folder), init(tmp_path, source, name="second").output):
-        assert f"What you do yourself after 0.1.0: {ROOT}/docs/how-to/upgrade.md#from-010\n" in said
+        assert f"Steps that you do yourself after 0.1.0: {ROOT}/docs/how-to/upgrade.md#from-010\n" in said
     assert f"({ROOT}/docs/how-to/database-files.md)" in said
 
 
@@ -581,7 +581,7 @@ def test_upgrade_names_the_other_releases_in_the_cache(
         path.mkdir(parents=True)
     monkeypatch.setattr("headwater.commands.upgrade.ROOT", runs)
     said = upgrade_without_baselines(folder)
-    assert f"no local AWS runs from:\n  {other}\n" in said
+    assert f"no running local AWS uses:\n  {other}\n" in said
     assert str(runs) not in said
     other.rmdir()
     assert "Other releases" not in upgrade_without_baselines(folder)

@@ -260,7 +260,7 @@ def test_in_another_region_the_first_line_names_the_prices_region(assembly: Path
     earlier = tmp_path / "earlier.json"
     earlier.write_text(json.dumps(document))
     for arguments in (synthesized, (*synthesized, "--against", str(earlier))):
-        assert run(*arguments).splitlines()[0] == f"Prices of {REGION}: there are none of eu-west-1."
+        assert run(*arguments).splitlines()[0] == f"Prices of {REGION}, because there are none for eu-west-1."
 
 
 def test_the_command_prints_the_line_that_a_missing_price_needs(assembly: Path, tmp_path: Path) -> None:
@@ -268,8 +268,8 @@ def test_the_command_prints_the_line_that_a_missing_price_needs(assembly: Path, 
     (assembly / "lake.json").write_text(json.dumps(template))
     out = run("--env", "dev")
     assert re.search(r"lake:Large .* hours .* 730\.00 .* hour .* unknown .* unknown", out)
-    assert "Without a price, and so not in the total:\n  p4d.24xlarge, for lake:Large\n" in out
-    printed = re.search(r"^Add a line .* below `prices:` in (\S+) there, .*\n(  p4d.*\n)", out, re.MULTILINE)
+    assert "Not in the total, because the price is unknown:\n  p4d.24xlarge, for lake:Large\n" in out
+    printed = re.search(r"^There, add a line .* below `prices:` in (\S+), .*\n(  p4d.*\n)", out, re.MULTILINE)
     assert printed is not None
     shipped = (ROOT / printed[1]).read_text()
     filled = printed[2].replace("price: …", "price: 32.5").replace("…", "aws.amazon.com/").replace("YYYY-MM", "2026-11")
@@ -289,7 +289,7 @@ def test_the_command_says_what_it_leaves_out() -> None:
 def test_a_file_that_is_no_estimate_of_the_environment_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "earlier.json"
     path.write_text(content)
-    with pytest.raises(UserError, match=r"earlier\.json: found .*, expected what"):
+    with pytest.raises(UserError, match=r"earlier\.json: found .*, expected the output"):
         read_estimate(path, "dev")
 
 

@@ -388,7 +388,7 @@ def test_an_untouched_toasted_value_that_nobody_tells_marks_its_row(
     changed = envelope("u", before={**ROW, column: None}, after={**ROW, column: placeholder})
     row = only(decode(changed))
     assert (row["_unfit"], row["_rest"], row["amount"]) == (unfit, None, Decimal(ROW["amount"]))
-    with pytest.raises(BadRecord, match=f"{column}: its TOASTed value did not come along"):
+    with pytest.raises(BadRecord, match=f"{column}: PostgreSQL did not log its TOASTed value"):
         decode(changed, STRICT)
 
 
@@ -567,8 +567,8 @@ def test_an_update_without_what_it_needs_is_refused_by_what_is_missing() -> None
         (flat, envelope("u"), b'{"id":1}', "op u without its images"),
         (
             keyed, envelope("u", after=ROW), b'{"pk":1}',
-            "key: id, month is not in the source's primary key, and the before image with its old value "
-            "did not come along: REPLICA IDENTITY FULL expected",
+            "key: id, month is not in the source's primary key, and the record lacks the before image "
+            "with its old value: REPLICA IDENTITY FULL expected",
         ),
     ):  # fmt: skip
         with pytest.raises(BadRecord) as bad:

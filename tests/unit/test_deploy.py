@@ -235,7 +235,7 @@ def test_stacks_of_a_source_without_a_contract_are_named_last(
     deploy.deploy(environment, folder=EXAMPLE)
     said = capsys.readouterr().out
     gone, stays = (", ".join(f"headwater-{environment}-{part}" for part in parts) for parts in (deleted, kept))
-    assert (f"these stacks of it cost money: {gone}\n" in said) == bool(deleted)
+    assert (f"its stacks still cost money: {gone}\n" in said) == bool(deleted)
     assert (f"Delete them: headwater destroy --env {environment} --source dynamodb" in said) == bool(deleted)
     assert (f"stay, because {environment} keeps its data: {stays} " in said) == bool(kept)
     assert ran
@@ -292,7 +292,7 @@ def test_the_stacks_of_another_lake_are_not_deployed_over(
 ) -> None:
     tags = {"headwater-stage-lake": [{"Key": LAKE_TAG, "Value": "shop"}]}
     answer(monkeypatch, CloudFormation({"headwater-stage-lake": "UPDATE_COMPLETE"}, tags=tags))
-    with pytest.raises(UserError, match="found the stack of the lake shop, expected one of the lake example"):
+    with pytest.raises(UserError, match="found the stack of the lake shop, expected a stack of the lake example"):
         deploy.deploy("stage", folder=EXAMPLE)
     assert ran == []
 
@@ -310,8 +310,8 @@ def test_a_lake_may_share_an_account_with_other_environments(
 @pytest.mark.parametrize(
     ("deployed", "known", "advice"),
     [
-        ("2", 2, r"expected 2, with which the stack headwater-stage-lake was deployed: there is no way back from a f"),
-        ("3", 2, r"expected 3, .* This release knows 2 at most: use the release that knows 3$"),
+        ("2", 2, r"expected 2, with which the stack headwater-stage-lake was deployed: a format is never lowered"),
+        ("3", 2, r"expected 3, .* This release knows at most 2: use a release that knows 3$"),
     ],
 )
 def test_a_lower_format_than_is_deployed_is_refused(
@@ -359,8 +359,8 @@ def test_deploy_says_when_the_format_may_be_raised(
     assert ran
     lines = [line for line in done.output.splitlines() if "format" in line]
     advice = (
-        "config/stage.yaml: lake.format is 1, and this release knows 2. As long as it is 1, you can deploy a ",
-        "Once that release is not to come back, write 2 and deploy: there is no way back from it (docs/decisions/l",
+        "config/stage.yaml: lake.format is 1, and this release knows 2. As long as it is 1, you can go back to a ",
+        "Once you do not need that release any more, write 2 and deploy: lake.format is never lowered (docs/dec",
     )
     assert len(lines) == (len(advice) if said else 0)
     assert all(line.startswith(begin) for line, begin in zip(lines, advice, strict=False))

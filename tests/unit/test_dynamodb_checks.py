@@ -137,8 +137,8 @@ def of_existing(service: Service) -> list[tuple[str, str, str]]:
         ),
         ({"destinations": []}, "unprepared", "no active Kinesis destination (none)", "aws dynamodb enable-kinesis"),
         ({"destinations": [("ACTIVE", "MILLISECOND")]}, "unprepared", "times in MILLISECOND at the Kinesis", "aws dyn"),
-        ({"recovery": "DISABLED"}, "warning", "no point-in-time recovery", "headwater resync reads the items"),
-        ({"billing": "PROVISIONED"}, "warning", "provisioned capacity", "nothing, where it never is"),
+        ({"recovery": "DISABLED"}, "warning", "no point-in-time recovery", "load the items by headwater resync"),
+        ({"billing": "PROVISIONED"}, "warning", "provisioned capacity", "none if no write is throttled"),
         ({"time_to_live": {"TimeToLiveStatus": "DISABLED"}}, "unprepared", "no time to live", "correct the contract"),
     ],
 )

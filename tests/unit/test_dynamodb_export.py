@@ -113,7 +113,7 @@ def test_a_summary_that_does_not_fit_is_refused_by_field(
 @pytest.mark.parametrize("name", ["manifest-summary.json", "manifest-files.json"])
 def test_a_missing_manifest_is_named(s3: Any, uri: str, name: str) -> None:
     s3.delete_object(Bucket=BUCKET, Key=_key(uri, name))
-    with pytest.raises(UserError, match=rf"{uri}/{name}: found nothing that can be read \(NoSuchKey\)"):
+    with pytest.raises(UserError, match=rf"{uri}/{name}: found no readable object \(NoSuchKey\)"):
         Export.open(s3, uri)
 
 
@@ -184,7 +184,7 @@ def test_another_number_of_items_is_a_defect(s3: Any, uri: str) -> None:
 
 def test_a_data_file_that_is_gone_is_a_defect(s3: Any) -> None:
     damage = defect(DataFile(BUCKET, "gone", 1, "", 5), s3)
-    assert str(damage).startswith(f"s3://{BUCKET}/gone: found nothing that can be read")
+    assert str(damage).startswith(f"s3://{BUCKET}/gone: found no readable object")
 
 
 @pytest.mark.parametrize("body", [b'{"outputFormat":"ION",', b'{"itemCount":-1'])

@@ -87,9 +87,7 @@ def test_a_small_environment_keeps_its_data_unless_both_fields_say_otherwise(tmp
     ):
         read = read_environment("trial", write(tmp_path, bound | {"data": data}, "trial"))
         assert read.deletes_data is deletes
-    with pytest.raises(
-        UserError, match=r"account: found None \(its default\), expected 12 digits in quotes where data"
-    ):
+    with pytest.raises(UserError, match=r"account: found None \(its default\), expected 12 digits in quotes if data"):
         read_environment("trial", write(tmp_path, MINIMAL, "trial"))
 
 
@@ -207,17 +205,17 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         (
             "availability_zones",
             ["eu-central-1a"],
-            r"availability_zones: .* expected two or three different ones of eu-central-1a",
+            r"availability_zones: .* expected two or three different zones of eu-central-1a",
         ),
         (
             "availability_zones",
             ["eu-central-1a", "us-east-1a"],
-            r"expected two or three different ones of eu-central-1a",
+            r"expected two or three different zones of eu-central-1a",
         ),
-        ("availability_zones", ["eu-central-1a", "eu-central-1a"], r"expected two or three different ones"),
+        ("availability_zones", ["eu-central-1a", "eu-central-1a"], r"expected two or three different zones"),
         ("log_days", 8, r"log_days: found 8, expected 1, 3"),
         ("data.retain", 1, r"data\.retain: found 1, expected true or false"),
-        ("data.retain", True, r"delete_with_stacks_of: found 'dev', expected null where data\.retain is true"),
+        ("data.retain", True, r"delete_with_stacks_of: found 'dev', expected null if data\.retain is true"),
         ("data.delete_with_stacks_of", "prod", r"delete_with_stacks_of: found 'prod', expected dev, or null"),
         ("network.cidr", "8.8.0.0/16", r"network\.cidr: found '8\.8\.0\.0/16', expected an IPv4 network"),
         (
@@ -228,9 +226,9 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         (
             "network.cidr",
             "192.168.0.0/16",
-            r"cidr: .* apart from 10\.99.* 192\.168\.0\.0/16, where MSK Connect reaches",
+            r"cidr: .* apart from 10\.99.* 192\.168\.0\.0/16, which MSK Connect does not reach",
         ),
-        ("network.cidr", "10.99.64.0/18", r"network\.cidr: found '10\.99\.64\.0/18', .* where MSK Connect reaches"),
+        ("network.cidr", "10.99.64.0/18", r"network\.cidr: found '10\.99\.64\.0/18', .* which MSK Connect does not"),
         ("network.cidr", "10.40.0.0/255.255.0.0", r"cidr: found '10\.40\.0\.0/255.* such as 10\.40\.0\.0/16, within"),
         ("network.interface_endpoints", ["glue", "monitoring"], r"expected glue, monitoring, secretsmanager, and any"),
         ("monitoring.slot_lag_mib", 8192, r"monitoring\.slot_lag_mib: found 8192, expected at most wal_mib \(4096\)"),
@@ -356,7 +354,7 @@ KEY = "arn:aws:kms:eu-central-1:111122223333:key/1a2b"
 
 
 def existing(folder: Path, field: str = "name", value: Any = "dev") -> Path:
-    """Write dev with a database and tables that are there into the folder, with one field changed."""
+    """Write dev with an existing database and tables into the folder, with one field changed."""
     document = yaml.safe_load((EXAMPLE.config / "dev.yaml").read_text())
     document |= copy.deepcopy({"database": DATABASE, "key_value": KEY_VALUE})
     *parents, last = field.split(".")
@@ -411,7 +409,11 @@ def test_the_how_tos_example_is_taken(tmp_path: Path) -> None:
         ("database.cidr", "10.60.0.0/255.255.0.0", r"database\.cidr: .* expected an IPv4 network such as 10\.60\.0"),
         ("database.cidr", "10.40.128.0/24", r"cidr: .* apart from network\.cidr \(10\.40\.0\.0/16\), and from 10\.99"),
         ("database.cidr", "0.0.0.0/0", r"database\.cidr: found '0\.0\.0\.0/0', expected an IPv4 network such"),
-        ("database.cidr", "172.21.5.0/24", r"cidr: .* 172\.21\.0\.0/16, 192\.168\.0\.0/16, where MSK Connect reaches"),
+        (
+            "database.cidr",
+            "172.21.5.0/24",
+            r"cidr: .* 172\.21\.0\.0/16, 192\.168\.0\.0/16, which MSK Connect does not reach",
+        ),
         ("database.peering", {}, r"database\.peering\.vpc: found nothing, expected the id of a VPC"),
         ("database.peering.vpc", "rental", r"peering\.vpc: found 'rental', expected the id of a VPC"),
         ("database.peering.route_tables", [], r"route_tables: found \[\], expected one or more ids of route tables"),
@@ -533,17 +535,13 @@ def test_a_quicksight_principal_of_another_account_is_refused(tmp_path: Path) ->
 
 
 def test_somebody_is_told_where_data_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"monitoring\.emails: found \[\], expected an address where data\.retain is true"
-    ):
+    with pytest.raises(UserError, match=r"monitoring\.emails: found \[\], expected an address if data\.retain is true"):
         read_environment("prod", changed(tmp_path, "monitoring.emails", [], "prod"))
 
 
 def test_where_data_is_retained_the_account_is_named(tmp_path: Path) -> None:
     """Otherwise whatever credentials are at hand decide which account gets, or loses, production."""
-    with pytest.raises(
-        UserError, match=r"account: found None, expected 12 digits in quotes where data\.retain is true"
-    ):
+    with pytest.raises(UserError, match=r"account: found None, expected 12 digits in quotes if data\.retain is true"):
         read_environment("prod", changed(tmp_path, "account", None, "prod"))
 
 
@@ -579,5 +577,5 @@ def test_what_may_be_interrupted_is_refused_where_data_is_kept(
     part, _, name = field.partition(".")
     document[part] = {**document.get(part, {}), name: value}
     (tmp_path / "prod.yaml").write_text(yaml.safe_dump(document))
-    with pytest.raises(UserError, match=rf"{field}: found '{value}', expected {expected} where data\.retain is true"):
+    with pytest.raises(UserError, match=rf"{field}: found '{value}', expected {expected} if data\.retain is true"):
         read_environment("prod", tmp_path)

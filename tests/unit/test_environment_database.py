@@ -28,8 +28,8 @@ HOST = "headwater-dev.cluster-abc.eu-central-1.rds.amazonaws.com"
 PORT = 5433
 PASSWORDS = {part: f"of {part} alone" for part in ("owner", "reader", "cdc", "app")}
 CHECK = ("contract", "check", "--live")
-VERIFY = ("verify",)
-REPAIR = ("verify", "--repair")
+VERIFY = ("verify", "--table", "orders")
+REPAIR = (*VERIFY, "--repair")
 RESYNC = ("resync", "orders")
 BACKFILL = ("backfill", "--table", "orders")
 FORGET = ("forget", "customers", "ALFKI")
@@ -178,8 +178,8 @@ def test_a_password_that_is_given_needs_no_secret(
     secrets.delete_secret(SecretId="headwater/dev/reader", ForceDeleteWithoutRecovery=True)
     monkeypatch.setenv(PASSWORD_VARIABLE, "given")
     assert (
-        f"Check these and {PASSWORD_VARIABLE}, which is used in place of the secret headwater/dev/reader: unset it "
-        "to use that."
+        f"Check host, port, database and user, and {PASSWORD_VARIABLE}, which replaces the secret headwater/dev/reader"
+        ": unset the variable to use the secret."
     ) in refusal(*VERIFY)
     assert dev[0]["password"] == "given"
 
@@ -209,7 +209,7 @@ def test_libpqs_variables_say_how_the_server_is_verified(
 
 def test_the_environments_own_authority_is_in_its_lake_folder(existing: Connections, tmp_path: Path) -> None:
     write_dev(tmp_path, EXISTING["database"].replace("root_certificate: null", "root_certificate: own/root.pem"))
-    expected = "database.root_certificate: found own/root.pem, which is missing, expected a certificate as PEM"
+    expected = "database.root_certificate: found own/root.pem, which is missing, expected a file with a PEM certificate"
     assert refusal(*VERIFY) == expected
     own = tmp_path / "lake" / "own" / "root.pem"
     own.parent.mkdir()
@@ -222,20 +222,23 @@ def test_a_database_in_the_vpc_that_is_not_reached_leads_to_the_bastion(dev: Con
     told = refusal(*VERIFY)
     assert told == (
         f"Cannot connect to the database northwind of PostgreSQL at {HOST}:{PORT} as headwater_reader: connection "
-        "timeout expired. Check these and the secret headwater/dev/reader. It is inside the environment's network: "
-        "open the tunnel through the bastion, and add --host localhost (docs/reference/stacks.md#the-bastion)."
+        "timeout expired. Check host, port, database and user, and the secret headwater/dev/reader. The server is "
+        "inside the environment's network: open the tunnel through the bastion, and add --host localhost "
+        "(docs/reference/stacks.md#the-bastion)."
     )
     assert "\n## The bastion\n" in (EXAMPLE.root / "docs" / "reference" / "stacks.md").read_text()
 
 
 def test_an_existing_database_that_is_not_reached_leads_to_its_page(existing: Connections) -> None:
-    assert refusal(*VERIFY).endswith("Name another way to it by --host and --port (docs/how-to/existing-sources.md).")
+    assert refusal(*VERIFY).endswith(
+        "Name another way to the server by --host and --port (docs/how-to/existing-sources.md)."
+    )
 
 
 def test_a_secret_that_is_missing_is_told_with_what_makes_it(dev: Connections, secrets: Any) -> None:
     secrets.delete_secret(SecretId="headwater/dev/owner", ForceDeleteWithoutRecovery=True)
     assert refusal(*RESYNC) == (
-        "dev: found no secret headwater/dev/owner in eu-central-1 of this account, expected the one of "
+        "dev: found no secret headwater/dev/owner in eu-central-1 of this account, expected one with the password of "
         f"headwater_owner: run headwater deploy --env dev, or give the password in {PASSWORD_VARIABLE}"
     )
     assert dev == []
@@ -244,7 +247,7 @@ def test_a_secret_that_is_missing_is_told_with_what_makes_it(dev: Connections, s
 def test_an_existing_databases_missing_secret_is_its_owners_to_make(existing: Connections, secrets: Any) -> None:
     secrets.delete_secret(SecretId="rental/headwater-cdc", ForceDeleteWithoutRecovery=True)
     assert "found no secret rental/headwater-cdc" in refusal(*CHECK)
-    assert "make the one that database.secret names (docs/how-to/existing-sources.md)" in refusal(*CHECK)
+    assert "make the secret that database.secret names (docs/how-to/existing-sources.md)" in refusal(*CHECK)
 
 
 def test_a_secret_that_may_not_be_read_is_told_with_its_rights(
@@ -263,7 +266,7 @@ def test_a_secret_that_may_not_be_read_is_told_with_its_rights(
     assert told.startswith("dev: found An error occurred (AccessDeniedException)")
     assert "expected the secret headwater/dev/reader of headwater_reader" in told
     assert told.endswith(
-        "use credentials that may secretsmanager:GetSecretValue on it, and kms:Decrypt with its key, or give the "
+        "use credentials with secretsmanager:GetSecretValue on the secret and kms:Decrypt on its key, or give the "
         f"password in {PASSWORD_VARIABLE}"
     )
 
@@ -273,7 +276,7 @@ def test_a_secret_without_a_password_is_told_without_its_values(text: str, dev: 
     secrets.put_secret_value(SecretId="headwater/dev/reader", SecretString=text)
     assert refusal(*VERIFY) == (
         "dev: found a secret headwater/dev/reader without a password, expected JSON with the fields username and "
-        f"password: write it anew, or give the password in {PASSWORD_VARIABLE}"
+        f"password: write the secret anew, or give the password in {PASSWORD_VARIABLE}"
     )
 
 

@@ -166,7 +166,7 @@ def test_an_environment_says_it_itself(
 ) -> None:
     value = {"--lake": dev, "--dynamodb-table": "accounts=other", "--region": REGION}.get(option, "http://127.0.0.1:1")
     told = refusal(*command, "--env", "dev", option, value)
-    assert told == f"--env: found {option}, too, expected one of them: an environment says it itself"
+    assert told == f"--env: found {option}, too, expected one of them: the environment already sets {option}"
 
 
 @pytest.mark.parametrize("command", ALL, ids=named)

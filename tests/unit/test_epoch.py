@@ -31,7 +31,7 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize(("source", "section"), [("postgresql", "connect"), ("dynamodb", "glue")])
 def test_one_number_of_the_environments_file_is_raised(config: Path, source: str, section: str) -> None:
     before = (config / "dev.yaml").read_text()
-    assert f"config/dev.yaml: {section}.epoch is 2, and was 1\n" in run("--env", "dev", source)
+    assert f"config/dev.yaml: {section}.epoch is now 2, and was 1\n" in run("--env", "dev", source)
     run("--env", "dev", source)
     after = (config / "dev.yaml").read_text()
     # The shipped file leaves the section out.
@@ -42,5 +42,5 @@ def test_one_number_of_the_environments_file_is_raised(config: Path, source: str
 def test_the_highest_epoch_is_not_raised(config: Path) -> None:
     path = config / "dev.yaml"
     path.write_text(set_value(path.read_text(), ("connect", "epoch"), "9999"))
-    with pytest.raises(UserError, match=r"connect\.epoch: found 9999, the highest there is"):
+    with pytest.raises(UserError, match=r"connect\.epoch: found 9999, the highest possible epoch"):
         run("--env", "dev", "postgresql")

@@ -35,7 +35,7 @@ def test_the_command_asks_both_writers_and_tells_what_is_deleted_and_what_stays(
     expire("customers", lake=lake, yes=True, folder=EXAMPLE)
     assert capsys.readouterr().out.splitlines() == [
         "customers: deleted 1,041 replaced files, 118 landing objects and 7 older versions",
-        "1 landing objects stay: the newest of each partition, and what a table has not read",
+        "1 landing objects stay: the newest of each partition, and those that a table has not read yet",
         "customers_changes: deleted 1,041 replaced files, 118 landing objects and 7 older versions",
     ]
 

@@ -74,7 +74,7 @@ def test_what_may_pass_is_told_the_third_time(events: Events, report: EventBridg
     assert events.told() == []
     report(failed(3, may_pass=True))
     ((_, detail),) = events.told()
-    assert "look for the error in the writer's log" in detail["next_step"]
+    assert "search the writer's log" in detail["next_step"]
 
 
 def test_a_failure_that_ends_the_job_is_told_at_once(events: Events, report: EventBridgeReport) -> None:
@@ -140,7 +140,7 @@ def test_a_refused_event_is_said_and_stops_nothing(
     events.refusal = "no right"
     report(failed(1, may_pass=False))
     assert capsys.readouterr().err == (
-        "Table Failing: orders: EventBridge did not take this event, nobody was notified: no right\n"
+        "Table Failing: orders: EventBridge refused this event, so nobody was notified: no right\n"
     )
     EventBridgeReport(None, "headwater_dev")(failed(1, may_pass=False))
     assert "AttributeError" in capsys.readouterr().err

@@ -184,7 +184,9 @@ def test_a_writer_writes_over_nothing_that_another_one_has_forgotten(s3: Any) ->
     assert stalled.read() == next_one.read() == {}
     for known in ({"a": "1"}, {"a": "1", "b": "1"}):
         next_one.write(known)
-        with pytest.raises(LeaseLost, match=r"_forgotten/orders\.json: another writer has written it meanwhile"):
+        with pytest.raises(
+            LeaseLost, match=r"_forgotten/orders\.json: another writer has written this object meanwhile"
+        ):
             stalled.write({"c": "1"})
         assert stalled.read() == known
     # An answer that is lost: the same is sent again.
@@ -637,16 +639,16 @@ def test_the_command_asks_all_writers_and_gives_a_receipt_without_the_key(
     assert written["not_searched"] == ["accounts", "orders", "products"]
     now = dt.datetime.fromisoformat(written["forgotten_at"])
     (undated,) = [each["place"] for each in written["elsewhere"] if each["gone_by"] is None]
-    assert undated == "files of people: the demo's report, what verify printed, results of queries"
+    assert undated == "people's files: the demo's report, the output of verify, results of queries"
     dated = [each for each in written["elsewhere"] if each["gone_by"] is not None]
     gone_by = {each["place"]: dt.datetime.fromisoformat(each["gone_by"]) - now for each in dated}
     assert gone_by["Kafka's topic"] == dt.timedelta(hours=168, days=7)
     assert gone_by["Aurora's automatic backups"] == dt.timedelta(days=35)
     assert gone_by["Athena's query results"] == dt.timedelta(days=30)
-    assert gone_by["older versions in S3, where a writer was killed before it deleted them"] == dt.timedelta(days=7)
-    assert "4 records tell no key" in printed.out
+    assert gone_by["older versions in S3, if a writer was killed before it deleted them"] == dt.timedelta(days=7)
+    assert "4 records have no readable key" in printed.out
     assert written["source"] == {"asked": "northwind.customers", "row_is_back": True if last else None}
-    said = "northwind.customers has a row of this key again" if last else "may have a row of this key again"
+    said = "northwind.customers has a row of this key again" if last else "may have a new row of this key"
     assert said in printed.err
 
 
@@ -686,7 +688,7 @@ def test_a_request_can_be_taken_back_and_tells_its_key_nowhere_then(
         assert other is not None
         assert other.details["key"] == {"customer_id": "OTHER"}
         assert len(versions(s3, f"{versioned_lake.removeprefix(f's3://{VERSIONED}/')}/_requests/{table}/")) == 1
-    with pytest.raises(UserError, match="no such key is to be forgotten: there is nothing to withdraw"):
+    with pytest.raises(UserError, match="found no request to forget this key: there is nothing to withdraw"):
         command.forget("customers", ["ALFKI"], lake=versioned_lake, withdraw=True, folder=EXAMPLE)
 
 
@@ -730,7 +732,7 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
         command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, folder=EXAMPLE)
     requests = Requests(s3, versioned_lake, "accounts")
     requests.ask(f"backfill/{ours.rpartition('/')[2]}", {"export": ours})
-    with pytest.raises(UserError, match="found a backfill that is not finished"):
+    with pytest.raises(UserError, match="found an unfinished backfill"):
         command.forget("accounts", ["id=a", "cust_name=Ann"], lake=versioned_lake, delete_exports=True, folder=EXAMPLE)
     requests.delete(f"backfill/{ours.rpartition('/')[2]}")
     asked = []

@@ -343,13 +343,13 @@ STRUCT = '  - {name: users, type: "struct<homes:array<struct<city:string>>,pin:s
             LIST,
             "exclude: [users.ssn]\n",
             "people.yaml: exclude: found 'users.ssn', which leads into users, of type L (array<struct<name:string>>) "
-            "by the column users. Expected a path through maps alone: exclude users as a whole, without the column",
+            "by the column users. Expected a path only through maps: exclude users as a whole, without the column",
         ),
         (
             LIST,
             "mask: {users.ssn: null}\n",
             "people.yaml: mask: found 'users.ssn', which leads into users, of type L (array<struct<name:string>>) by "
-            "the column users. Expected a path through maps alone: mask users as a whole",
+            "the column users. Expected a path only through maps: mask users as a whole",
         ),
         (LIST, "mask: {users.home.ssn: hmac}\n", "mask: found 'users.home.ssn', which leads into users"),
         (LIST, 'exclude: [["users", "s.sn"]]\n', "exclude: found 'users.s.sn', which leads into users"),

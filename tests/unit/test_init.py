@@ -139,7 +139,7 @@ def test_a_release_is_named_by_its_tag_and_its_commit(clone: Path) -> None:
 def test_what_is_no_clone_by_git_is_refused(clone: Path, tmp_path: Path) -> None:
     (clone / "unpacked").mkdir()
     for folder in (clone / "unpacked", tmp_path):
-        with pytest.raises(UserError, match="found no clone by git"):
+        with pytest.raises(UserError, match="found no git clone"):
             clones.release(folder)
     git(tmp_path, "init", "--quiet", "empty")
     with pytest.raises(UserError, match="found no commit"):

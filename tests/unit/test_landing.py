@@ -163,7 +163,8 @@ def test_what_the_sink_did_not_write_is_passed_over_or_stops(landed: Landed) -> 
             landed.after({})
         assert str(stopped.value) == (
             f"s3://{BUCKET}/{key}: metadata: next-offset: found {metadata or None!r}, expected an offset: the S3 sink "
-            "did not write this object. Move it away if it is a stray one; else restore the sink's version."
+            "did not write this object. Move it away if it does not belong there; else restore the version that the "
+            "sink wrote."
         )
 
 

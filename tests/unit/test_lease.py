@@ -338,7 +338,7 @@ def test_a_renewal_that_took_longer_than_half_of_the_lease_has_not_renewed_it(
         with pytest.raises(LeaseLost, match="renewing it took more than half of its 3000 s"):
             lease.check()
         bucket.stored = None
-        with pytest.raises(LeaseLost, match="held by other, which took too long to take it"):
+        with pytest.raises(LeaseLost, match="held by other, which took too long to acquire it"):
             other.acquire(0, GO_ON)
         # The next one is quick.
         monkeypatch.setattr(bucket, "put_object", put)

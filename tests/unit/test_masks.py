@@ -1,10 +1,12 @@
 """What a contract masks is in no row and in no quarantine, and equal texts have equal masks in both pipelines."""
 
+import hashlib
 import hmac
 import json
 import re
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from botocore.exceptions import BotoCoreError
 
@@ -19,9 +21,12 @@ from headwater.lake.decoding import debezium_decoder
 from headwater.lake.decoding.dynamodb_decoder import DynamoDecoder, decode_records, kept_decoder
 from headwater.lake.decoding.rest_values import Filler, RowRest
 from headwater.lake.sources import scanned_export
+from headwater.verify.compare import spelled_columns
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.verify.postgresql_source import PostgresqlTable
+from headwater.verify.spelling import spelled_hidden
 from tests.unit.test_left_out import (
+    EXCLUDED_ITEMS,
     ITEM,
     ITEMS,
     PEOPLE,
@@ -164,8 +169,43 @@ def test_verify_compares_the_masks_of_items() -> None:
         DynamoDbTable(contract, None, "people")
 
 
+@pytest.mark.parametrize(("hiding", "item"), [(MASKED_ITEMS, PERSON), (EXCLUDED_ITEMS, ITEM)], ids=["mask", "exclude"])
+def test_verify_shows_nothing_that_is_hidden_by_now(hiding: str, item: dict[str, Any]) -> None:
+    before = DynamoDbTable(parse_contract(ITEMS, "people.yaml"), None, "people")
+    now = DynamoDbTable(parse_contract(ITEMS + hiding, "people.yaml"), None, "people", KEY)
+    names = {field.name for field in now.fields}
+    in_lake = before.row(item)
+    assert SECRET in str(spelled_columns(before, in_lake, in_lake, names))
+    columns = spelled_columns(now, now.row(item), in_lake, names)
+    assert columns.keys() == names
+    assert SECRET not in str(columns)
+    assert "(hidden)" in columns["_rest"][1]
+    assert columns["locale"] == ("de", "de")
+
+
+def spelled_rest(hiding: str, rest: dict[str, Any]) -> str:
+    """The ``_rest`` of a row of the lake, as the comparison shows it."""
+    field = DynamoDbTable(parse_contract(ITEMS + hiding, "people.yaml"), None, "people", KEY).fields[-1]
+    (form,) = field.lake_forms(pa.array([json.dumps(rest)]))
+    return field.spell(form)
+
+
+@pytest.mark.parametrize("hiding", ["mask: {passwordHash: null}\n", "mask: {passwordHash: hmac}\n", EXCLUDED_ITEMS])
+def test_verify_shows_no_hash_that_looks_like_a_mask(hiding: str) -> None:
+    of_password = hashlib.sha256(SECRET.encode()).hexdigest()
+    assert of_password not in spelled_rest(hiding, {"passwordHash": {"S": of_password}})
+    assert spelled_hidden(of_password) == "(hidden)"
+
+
+@pytest.mark.parametrize("name", ["profile.pin", 'profile."pin"', "profile"])
+def test_verify_hides_values_of_columns_that_are_gone(name: str) -> None:
+    shown = spelled_rest("exclude: [profile.pin]\n", {name: {"S": SECRET}, "note": {"S": "n"}})
+    assert SECRET not in shown
+    assert '{"S": "n"}' in shown
+
+
 def test_a_decoder_without_the_key_is_refused() -> None:
-    with pytest.raises(UserError, match="people: found masks by hmac and no key"):
+    with pytest.raises(UserError, match="people: found hmac masks and no key"):
         DynamoDecoder(parse_contract(ITEMS + MASKED_ITEMS, "people.yaml"))
     DynamoDecoder(parse_contract(ITEMS + "mask: {note: null}\n", "people.yaml"))
 
@@ -197,15 +237,15 @@ def test_masks_reach_the_cluster(text: str) -> None:
         (PEOPLE + "mask: {ID: null}\n", "mask: ID: found the column id of key"),
         (PEOPLE.replace("[]", "[born]") + "mask: {born: null}\n", "mask: born: found the column born of partition_by"),
         (PEOPLE + "mask: {born: hmac}\n", "mask: born: found hmac on date from date"),
-        (PEOPLE + "mask: {about: null}\n", "mask: about: found the column city inside it"),
-        (PEOPLE + "mask: {a: hmac, A: null}\n", "mask: found 'A', which mask or exclude names twice"),
-        (PEOPLE + "exclude: [a]\nmask: {a: hmac}\n", "mask: found 'a', which mask or exclude names twice"),
+        (PEOPLE + "mask: {about: null}\n", "mask: about: found the column city, which holds a part"),
+        (PEOPLE + "mask: {a: hmac, A: null}\n", "mask: found 'A', which overlaps another path of mask or exclude"),
+        (PEOPLE + "exclude: [a]\nmask: {a: hmac}\n", "mask: found 'a', which overlaps another path of mask or exclude"),
         (PEOPLE + "mask: {a: sha}\n", "expected a mapping of the source's columns to hmac or null"),
         (ITEMS + "mask: {id: null}\n", "mask: id: found the column id of key"),
         (ITEMS + "mask: {born: hmac}\n", "mask: born: found hmac on date from S"),
-        (ITEMS + "mask: {settings: null}\n", "mask: settings: found the column locale inside it"),
+        (ITEMS + "mask: {settings: null}\n", "mask: settings: found the column locale, which holds a part"),
         (ITEMS + "mask: {a..b: null}\n", "mask: found 'a..b', expected an attribute"),
-        (ITEMS + "mask: {a.b: null, a: hmac}\n", "mask: found 'a', which mask or exclude names twice"),
+        (ITEMS + "mask: {a.b: null, a: hmac}\n", "mask: found 'a', which overlaps another path of mask or exclude"),
     ],
 )
 def test_what_cannot_be_masked_is_refused(text: str, message: str) -> None:
@@ -220,8 +260,8 @@ def test_a_change_of_masks_is_named_with_what_to_do() -> None:
     (gone,) = evolution.changes([old], [parse_contract(PEOPLE, "x")])
     assert gone.change == "a hmac becomes in clear"
     assert gone.meaning == (
-        "rows that were written before keep their masks; what meets the writer in clear while its contract masks it "
-        "becomes null"
+        "rows that were written before keep their masks; a value that arrives unmasked while the writer's "
+        "contract has the mask becomes null"
     )
     assert "headwater resync" in gone.action
 

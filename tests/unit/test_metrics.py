@@ -171,7 +171,7 @@ def test_a_refused_request_fails_no_writer_and_keeps_its_counts(
     clock.now = 60.0
     report(commit(oldest=0.0))
     report({"event": "quarantine", "table": "orders", "records": 3})
-    assert "CloudWatch took no metrics: ConnectionError: no route" in capsys.readouterr().err
+    assert "CloudWatch refused metrics: ConnectionError: no route" in capsys.readouterr().err
     cloudwatch.refuses = False
     report(commit(oldest=99.0))
     report.flush()

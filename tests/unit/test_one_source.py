@@ -66,14 +66,14 @@ def test_a_verb_of_postgresql_alone_is_refused_without_a_contract(
     items_alone: Path, option: str, arguments: list[str]
 ) -> None:
     said = error_of(*arguments, "--folder", str(items_alone))
-    assert said.startswith(f"{option}: found contracts of accounts alone, expected one of PostgreSQL at least")
+    assert said.startswith(f"{option}: found only contracts of accounts, expected at least one of PostgreSQL")
 
 
 def test_the_demo_loads_no_orders_without_a_contract_of_them(
     items_alone: Path,
 ) -> None:
     assert error_of("demo", "--data", "northwind", "--folder", str(items_alone)).startswith(
-        "--data: found contracts of accounts alone"
+        "--data: found only contracts of accounts"
     )
 
 
@@ -86,7 +86,7 @@ def test_no_epoch_is_raised_of_a_source_without_contracts(source: str, other: st
     config = tmp_path / "config"
     shutil.copytree(EXAMPLE.config, config)
     folder = lake_folder(tmp_path / "lake", contracts, config)
-    assert f"SOURCE: found contracts of {TABLES[other]} alone" in error_of(
+    assert f"SOURCE: found only contracts of {TABLES[other]}" in error_of(
         "epoch", "--env", "dev", source, "--folder", str(folder.root)
     )
     assert (config / "dev.yaml").read_text() == (EXAMPLE.config / "dev.yaml").read_text()

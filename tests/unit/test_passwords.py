@@ -29,7 +29,7 @@ def test_all_passwords_that_are_missing_are_named_at_once(tmp_path: Path, monkey
     every = "HEADWATER_CDC_PASSWORD, HEADWATER_APP_PASSWORD, HEADWATER_READER_PASSWORD"
     assert refusal(folder) == (
         "New password of headwater_cdc, New password of headwater_app, New password of headwater_reader: found no "
-        f"{every}, and no terminal to ask on, expected one of the two: set {every}"
+        f"{every}, and no terminal for a prompt, expected one of the two: set {every}"
     )
     for variable in OF_ROLES[1:]:
         monkeypatch.setenv(variable, "given")

@@ -113,7 +113,7 @@ def test_an_update_under_load_stands_beside_the_freshness_that_it_does_not_count
     page, figures = built(tmp_path, update=UpdateUnderLoad(61.25, 44.0))
     text = " ".join(page.split())
     assert "deployed under the workload, in 61 s." in text
-    assert "the slowest of it was readable after 44.0 s" in text
+    assert "The slowest of them was readable after 44.0 s" in text
     assert figures["update_under_load"] == {"seconds": 61.25, "worst_freshness": 44.0}
     page, figures = built(tmp_path)
     assert "An update" not in page

@@ -47,8 +47,12 @@ def test_placeholders_stand_for_tables_views_and_the_database(tmp_path: Path) ->
     ("name", "text", "found"),
     [
         ("Sums", QUERY, r"Sums\.sql: found this name, expected 1 to 80 lower-case letters, digits and hyphens"),
-        ("deleted-rows", QUERY, r"deleted-rows\.sql: found the name of a query of Headwater's own"),
-        ("deletedrows", QUERY, r"deletedrows\.sql: found the name of the query deleted-rows but for hyphens, expected"),
+        ("deleted-rows", QUERY, r"deleted-rows\.sql: found the name of a query that Headwater adds"),
+        (
+            "deletedrows",
+            QUERY,
+            r"deletedrows\.sql: found a name that differs only in hyphens from the query deleted-rows",
+        ),
         ("a", "SELECT 1", r"a\.sql, line 1: found no comment, expected lines that begin with --"),
         ("a", f"-- {'x' * 1025}\nSELECT 1", r"a\.sql, line 1: found a comment of 1,025 letters, expected"),
         ("a", "-- x\n", r"a\.sql, line 1: found 0 statements, expected one query"),
@@ -57,10 +61,10 @@ def test_placeholders_stand_for_tables_views_and_the_database(tmp_path: Path) ->
         (
             "a",
             "-- x\nSELECT *\nFROM ${view.order}",
-            r"a\.sql, line 3: found \$\{view\.order\}, expected one of .*\. If its table has no contract any more",
+            r"a\.sql, line 3: found \$\{view\.order\}, expected one of .*\. If the table's contract was removed",
         ),
         ("a", "-- x\nSELECT ${view.orders", r"a\.sql, line 2: found \$\{view\.orders, expected one of "),
-        ("a", b"-- x\nSELECT '\xe9'", r"a\.sql, line 2: found bytes that are no UTF-8"),
+        ("a", b"-- x\nSELECT '\xe9'", r"a\.sql, line 2: found bytes that are not UTF-8"),
         ("a", f"-- x\nSELECT '{'x' * 262_144}'", r"a\.sql: found 262,153 bytes, expected 262,144 at most"),
     ],
 )
@@ -73,7 +77,7 @@ def test_what_is_no_saved_query_is_refused_with_file_and_line(
 
 def test_names_that_differ_in_hyphens_alone_are_refused(tmp_path: Path) -> None:
     read(tmp_path, "a-1", QUERY)
-    with pytest.raises(UserError, match=r"/a1\.sql: found the name of the query a-1 but for hyphens, expected another"):
+    with pytest.raises(UserError, match=r"/a1\.sql: found a name that differs only in hyphens from the query a-1"):
         read(tmp_path, "a1", QUERY)
 
 

@@ -54,8 +54,8 @@ def test_a_statement_knows_its_line_and_its_words() -> None:
 @pytest.mark.parametrize(
     ("script", "line", "found"),
     [
-        ("SELECT 1;\n\\connect shop\nSELECT 2;", 2, r"\\connect shop, a command of psql"),
-        ("SELECT 1 \\gexec", 1, r"\\gexec, a command"),
+        ("SELECT 1;\n\\connect shop\nSELECT 2;", 2, r"\\connect shop, a psql meta-command"),
+        ("SELECT 1 \\gexec", 1, r"\\gexec, a psql meta-command"),
         ("SELECT 1;\nCOPY t (a) FROM stdin;\n1\tit's\n\\.\n", 2, "a COPY whose rows psql sends"),
         ("SELECT 1;\n\nSELECT 'a;\n", 3, "a text that begins with ' and does not end"),
         ('SELECT "a', 1, 'a text that begins with " and'),

@@ -7,8 +7,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.commands import endless_comparison
+from headwater.commands import endless_comparison, verify
 from headwater.commands.endless_comparison import EndlessComparison, Kept
 from headwater.commands.postgresql import CredentialsRefused
 from headwater.contract.reading import from_document
@@ -24,6 +25,7 @@ from headwater.errors import UserError
 from headwater.lake.base import metrics
 from headwater.operations import watched
 from headwater.operations.watched import Watched
+from headwater.verify import NotCompared
 from headwater.verify import watch as watch_module
 from headwater.verify.bunches import Bunch, Found, Pace
 from headwater.verify.lake_reader import CompactionOpen
@@ -724,6 +726,34 @@ def test_a_source_that_cannot_be_read_is_told_and_tells_nothing_of_its_rows(comp
     assert not comparison.run(once=True)
     known = comparing.kept()
     assert (known.error, known.round_at, comparing.sent.values) == ("PostgreSQL does not answer", None, [])
+    assert comparison.failures == {"things": "PostgreSQL does not answer"}
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_one_round_that_could_not_compare_a_table_is_refused(monkeypatch: pytest.MonkeyPatch, once: bool) -> None:
+    class Compared:
+        def __init__(self, *_: Any) -> None:
+            self.failures = {"things": "PostgreSQL does not answer"}
+
+        def add(self, *_: Any) -> None:
+            pass
+
+        def run(self, *, once: bool) -> bool:
+            return False
+
+    place: Any = SimpleNamespace(uri="s3://lake/tables", kept=lambda: None, position=lambda *_: None)
+    postgresql: Any = SimpleNamespace(value=None)
+    monkeypatch.setattr(verify, "EndlessComparison", Compared)
+
+    def read(contract: Any) -> Any:
+        raise AssertionError
+
+    with (
+        pytest.raises(NotCompared, match="2 of 2 tables could not be compared: others, things")
+        if once
+        else nullcontext()
+    ):
+        assert not verify._watch([CONTRACT], {"others": "gone"}, place, postgresql, read, {}, every=1, once=once)
 
 
 def test_an_error_that_is_for_no_person_is_kept_without_its_words(
@@ -736,8 +766,8 @@ def test_an_error_that_is_for_no_person_is_kept_without_its_words(
     assert not comparison.run(once=True)
     assert comparing.kept().error == "ValueError"
     said = capsys.readouterr().out
-    assert "bob@example.com?[2J" in said
-    assert "\x1b" not in said
+    assert "ValueError in line " in said
+    assert "bob@example.com" not in said
 
 
 def test_credentials_that_are_refused_end_the_comparison(comparing: Comparing) -> None:

@@ -61,12 +61,12 @@ def test_rows_that_differ_are_counted_by_kind_and_so_they_are_after_the_comparis
         ({"behind_seconds": 901.0}, NOW, "the lake does not have what its source had 901 s ago"),
         # A round that is an hour old where one comes every ten minutes; and three intervals where they are long.
         ({"round_at": NOW - HOUR}, NOW, None),
-        ({"round_at": NOW - HOUR - 1}, NOW, "no round over all rows was complete for the last 3,601 s"),
+        ({"round_at": NOW - HOUR - 1}, NOW, "no round over all rows has ended in the last 3,601 s"),
         ({"round_at": NOW - 3 * HOUR, "every": HOUR}, NOW, None),
-        ({"round_at": NOW - 3 * HOUR - 1, "every": HOUR}, NOW, "for the last 10,801 s"),
+        ({"round_at": NOW - 3 * HOUR - 1, "every": HOUR}, NOW, "in the last 10,801 s"),
         # So it is before the first round, and after a start, of which the hour before is not held against it.
         ({"round_at": None, "started_at": NOW - HOUR}, NOW, None),
-        ({"round_at": None, "started_at": NOW - HOUR - 1}, NOW, "no round over all rows was complete"),
+        ({"round_at": None, "started_at": NOW - HOUR - 1}, NOW, "no round over all rows has ended"),
         ({"round_at": NOW - 9 * HOUR, "started_at": NOW - 60}, NOW, None),
         ({"unsettled": 11}, NOW, "11 of 1,000 rows could not be checked"),
         ({"unsettled": 10}, NOW, None),

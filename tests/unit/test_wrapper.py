@@ -289,7 +289,7 @@ def test_a_moved_tag_is_refused(repository: Repository, lake: Lake) -> None:
     for verb in ("status", "upgrade"):
         said = lake.refused(verb)
         assert f"commit: found {commit}" in said
-        assert f"expected {moved}, where v0.3.0" in said
+        assert f"expected {moved}, the commit of v0.3.0" in said
     assert f"commit: {commit}\n" in lake.settings.read_text()
     assert not (lake.home / commit).exists()
     assert not (lake.home / moved).exists()
@@ -323,7 +323,7 @@ def test_a_fetched_commit_of_another_release_is_refused(repository: Repository, 
     lake.want("0.4.0", commit)
     done = lake.run("status")
     assert (done.returncode, done.stdout) == (USER_ERROR, "")
-    assert f"commit: found {commit}, expected {other}, where v0.4.0" in done.stderr
+    assert f"commit: found {commit}, expected {other}, the commit of v0.4.0" in done.stderr
 
 
 def test_upgrade_records_the_commit_and_runs_the_releases_verb(repository: Repository, lake: Lake) -> None:
@@ -432,7 +432,7 @@ def test_upgrade_to_a_commit_without_a_tag_drops_the_other(repository: Repositor
         ("name: lake\nrepository: /x\n", "release: found '', expected a number such as 0.3.0, or a commit"),
         ("release: 0.3.0\nrepository: /x\ncommit: 12\n", "commit: found '12', expected 40 digits"),
         (f"release: 0.3.0\nrepository: /x\ncommit: {'0' * 40}\n", "commit_of: found '', expected 0.3.0"),
-        ("release: 0.3.0\nrepository: /x\n", "commit: found nothing, expected that of release 0.3.0"),
+        ("release: 0.3.0\nrepository: /x\n", "commit: found nothing, expected the commit of release 0.3.0"),
         ("release: 0.3.0\n", "repository: found '', expected the git address"),
         ("release: 0.3.0\nrepository: --upload-pack=x\n", "repository: found '--upload-pack=x', expected the git"),
     ],

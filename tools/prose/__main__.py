@@ -1,6 +1,7 @@
 """Check the prose of the clone in the working directory: pages, docstrings, doc comments and messages.
 
-No file may have more findings than ``reviewed/prose.toml`` says, and that file has no number that is too high.
+Each file may have as many findings as ``reviewed/prose.toml`` says. A number in that file that is too high is an error
+too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CLEAN, FOUND, USER_ERROR = 0, 1, 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check the prose, or write the lower numbers. Returns the exit status."""
+    """Check the prose, or update the stored numbers. Returns the exit status."""
     options = _options(arguments)
     root = Path.cwd()
     try:
@@ -69,7 +70,7 @@ def _list(found: dict[str, list[Finding]]) -> int:
 
 
 def _compare(ratchet: Ratchet, found: dict[str, list[Finding]], counts: dict[str, int]) -> int:
-    """Compare the findings with the numbers, and say which have risen or fallen. Returns the exit status."""
+    """Compare the findings with the stored numbers, and print the differences. Returns the exit status."""
     risen, fallen = ratchet.risen(counts), ratchet.fallen(counts)
     for file, most in risen.items():
         _say(*found[file], f"{file}: findings: found {counts[file]}, at most {most}: rewrite the new sentences")

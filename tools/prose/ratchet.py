@@ -1,4 +1,4 @@
-"""The number of findings that each file may have, as reviewers read it."""
+"""The stored number of findings that each file may have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headwater.errors import UserError
 _HEADER = """\
 # How many findings `make lint` allows in each file's prose; none in a file that is not here. A number may only fall:
 # `.venv/bin/python -m tools.prose --update` writes the lower ones. After a merge, and when a file has moved, --anew in
-# the place of --update writes all, for review. docs/decisions/prose.md says which rules there are, and why.
+# the place of --update writes all, for review. tools/prose/rules.py has the rules.
 """
 
 
@@ -24,19 +24,19 @@ class Ratchet:
         self._numbers = _read(path) if path.exists() else {}
 
     def risen(self, found: Mapping[str, int]) -> dict[str, int]:
-        """The files that have more findings than they may, each with the number that it may have."""
+        """The files with too many findings, each with the number that it may have."""
         return {file: self._numbers.get(file, 0) for file in sorted(found) if found[file] > self._numbers.get(file, 0)}
 
     def fallen(self, found: Mapping[str, int]) -> dict[str, int]:
-        """The files that have fewer findings than they may, each with the number that it may have."""
+        """The files with fewer findings than stored, each with the stored number."""
         return {file: most for file, most in self._numbers.items() if found.get(file, 0) < most}
 
     def lower(self, found: Mapping[str, int]) -> None:
-        """Write the numbers that have fallen. The others stay."""
+        """Write the numbers that have fallen. The other numbers stay."""
         self.write({file: min(most, found.get(file, 0)) for file, most in self._numbers.items()})
 
     def write(self, found: Mapping[str, int]) -> None:
-        """Write these numbers in the place of the former ones."""
+        """Write these numbers in place of the former ones."""
         self._numbers = {file: count for file, count in sorted(found.items()) if count}
         self._path.parent.mkdir(exist_ok=True)
         self._path.write_text(_HEADER + "".join(f'"{file}" = {count}\n' for file, count in self._numbers.items()))

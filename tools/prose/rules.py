@@ -21,9 +21,9 @@ from tools.prose.texts import Paragraph
 MOST_WORDS = 25
 """A sentence has at most this number of words. A code span is one word."""
 _FIRST_WORDS = 8
-"""Of a sentence in a finding."""
+"""A finding shows this many words of its sentence."""
 _BETWEEN = "\n|\n"
-"""Between two paragraphs: no pattern of a check goes on beyond it."""
+"""The separator of two paragraphs. No pattern of a check matches across it."""
 _FROM_PROSELINT = (
     "archaism",
     "cliches",
@@ -38,7 +38,7 @@ _FROM_PROSELINT = (
 )
 _OURS = "headwater"
 _FOUND = "{}"
-"""In a message of a check: the words that it has found."""
+"""Stands for the words that a check has found, in its message."""
 _PATTERNS = Fancy(RegexOptions(case_insensitive=True, multi_line=True))
 _WORD = re.compile(r"\S*\w\S*")
 _UNIT = re.compile(r"(\d) ([a-z])(?=\. )")
@@ -46,9 +46,9 @@ _UNIT = re.compile(r"(\d) ([a-z])(?=\. )")
 # Building blocks of the patterns.
 _NO_QUESTION = r"(?![^.?!\n]*\?)"
 _NO_TITLE = r"(?!^[^.\n]*$)"
-"""A title or a cell of a table may begin so: it has no full stop."""
+"""Excludes titles and cells of tables, which have no full stop."""
 _BEGINS = rf"(?:{_NO_TITLE}^|(?<=[.:!?] ))"
-"""A sentence begins here."""
+"""Matches the beginning of a sentence."""
 _PASSIVE = r"\b(?:am|is|are|was|were|be|been|being) (?:(?:\w+ly|also|not|only|then) )?"
 # Constructions that need a second reading, each with what to write in its place.
 _CONSTRUCTIONS = {
@@ -72,12 +72,15 @@ class Finding(NamedTuple):
     """A sentence that breaks a rule."""
 
     file: str
+    """The file's path."""
     line: int
+    """The number of the line."""
     rule: str
+    """The name of the rule."""
     sentence: str
-    """Its first words."""
+    """The first words of the sentence."""
     reason: str
-    """The words that were found, and those to write."""
+    """The words that were found, and how to rewrite them."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.rule}: {self.sentence} ({self.reason})"
@@ -96,7 +99,7 @@ def findings(file: str, paragraphs: Sequence[Paragraph]) -> list[Finding]:
 
 
 def _finding(file: str, paragraph: Paragraph, result: CheckResult, begin: int) -> Finding:
-    """The finding of a check in a paragraph, which begins at a position of the checked text."""
+    """The finding for a result of a check in a paragraph, which begins at ``begin`` in the checked text."""
     first, last = (position - begin for position in result.span)
     sentence_begin, sentence_end = next(
         (sentence for sentence in _sentences(paragraph.plain) if first < sentence[1]), (0, len(paragraph.text))
@@ -139,6 +142,6 @@ def _long_sentences(plain: str, check: Check) -> Iterator[CheckResult]:
 
 def _sentences(plain: str) -> list[tuple[int, int]]:
     """The positions at which each sentence of a paragraph begins and ends."""
-    # sentencex takes one letter with a full stop for an initial: "5 s. Then" would be no end.
+    # sentencex treats one letter with a full stop as an initial, so "5 s. Then" would not end a sentence.
     text = _UNIT.sub(r"\1q\2", plain)
     return [(sentence["start_index"], sentence["end_index"]) for sentence in get_sentence_boundaries("en", text)]

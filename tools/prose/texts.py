@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
-# Calls that show their text to a person, beside exceptions. A keyword ``help`` does so in any call.
+# Calls that show their text to a person, beside exceptions. The keyword ``help`` of any call does so too.
 _SHOWN_BY = {"advise", "announce", "print", "say"}
 _STREAMS = {"sys.stderr.write", "sys.stdout.write"}
 _FIELD = re.compile(r"\{…\}")
@@ -25,9 +25,10 @@ class Paragraph(NamedTuple):
     """A paragraph, heading, table cell or line of a message, in one line of text."""
 
     text: str
-    """As it is read: without the marks of links and emphasis; a line break of the source is a space."""
+    """The text without the marks of links and emphasis. A line break of the source is a space."""
     plain: str
-    """The text with each code span and each field as one capitalized word, so every position is that of ``text``."""
+    """The text with a capitalized word of the same length in place of each code span and field. So positions are the
+    same as in ``text``."""
     lines: tuple[tuple[int, int], ...]
     """The position at which each line of the source begins, with the line's number (from 1)."""
 
@@ -81,7 +82,7 @@ _READERS: dict[str, Callable[[str], Iterator[Paragraph]]] = {
 
 
 def _paragraph(inline: Token, line: int) -> Paragraph:
-    """The paragraph of a token of kind ``inline``, whose source begins in a line."""
+    """The paragraph of an ``inline`` token, whose source begins in a line."""
     text, plain, lines, place = "", "", [(0, line)], 0
     for child in inline.children or []:
         if child.type in ("softbreak", "hardbreak"):
@@ -89,7 +90,7 @@ def _paragraph(inline: Token, line: int) -> Paragraph:
             text, plain = f"{text} ", f"{plain} "
             lines.append((len(text), line))
         elif child.type == "code_inline":
-            # Markdown takes a line break within code for a space, but the lines of the source go on.
+            # In code, Markdown turns a line break into a space, but the line numbers of the source go on.
             opened = inline.content.find(child.markup, place) + len(child.markup)
             place = inline.content.find(child.markup, opened) + len(child.markup)
             line += inline.content.count("\n", opened, place)
@@ -103,12 +104,12 @@ def _paragraph(inline: Token, line: int) -> Paragraph:
 
 
 def _word(place: int, length: int) -> str:
-    """A capitalized word of this length that no rule knows. Two that are near each other differ."""
+    """A capitalized word of this length that no rule knows. Two neighbouring words differ."""
     return "Q" + chr(ord("a") + place % 26) * (length - 1)
 
 
 def _messages(nodes: Sequence[ast.AST]) -> Iterator[ast.Constant | ast.JoinedStr]:
-    """The string literals among a module's nodes that a person gets to read: in exceptions, and in what prints."""
+    """The string literals that a person reads: in exceptions, and in calls that print."""
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     raised = {
         ast.unparse(node.exc.func) for node in nodes if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)

@@ -1,5 +1,5 @@
--- What Debezium needs beside the published tables: a heartbeat that keeps its position moving while those are silent,
--- and a table of signals, where a row asks it for an incremental snapshot.
+-- Tables that Debezium needs beside the published tables: a heartbeat, which moves its position on while these are
+-- silent, and signals, where a row requests an incremental snapshot.
 
 CREATE SCHEMA IF NOT EXISTS capture;
 
@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS capture.signal (
     data text
 );
 
--- The published tables under the names that the contracts and Debezium know them by, as of the last deploy.
+-- The tables that were published by the last deploy, with their names in the contracts and in Debezium.
 CREATE TABLE IF NOT EXISTS capture.published (
     relation oid PRIMARY KEY,
     name text NOT NULL,
@@ -26,8 +26,8 @@ CREATE TABLE IF NOT EXISTS capture.published (
     replica_identity text NOT NULL DEFAULT 'FULL'
 );
 
--- The columns that an earlier release's table lacks. ALTER TABLE alone would wait for every transaction that has altered
--- or created a table, because an event trigger reads this one.
+-- Adds the columns that an earlier release's table lacks. ALTER TABLE runs only if it is needed: it waits for every
+-- transaction that has altered or created a table, because an event trigger reads capture.published.
 DO $$
 BEGIN
     IF (SELECT count(*) FROM pg_attribute WHERE attrelid = 'capture.published'::regclass AND attnum > 0) < 4 THEN
@@ -46,8 +46,8 @@ CREATE TABLE IF NOT EXISTS capture.hidden_columns (
     PRIMARY KEY (relation, number, name)
 );
 
--- Records the columns of a table that have one of these names now. A column keeps all names that contracts have had for
--- it, so that it stays hidden when a deploy is rolled back.
+-- Records the columns of a table that now have one of these names. A column keeps all names that contracts have had for
+-- it, so that it stays hidden after the rollback of a deploy.
 CREATE OR REPLACE FUNCTION capture.hide_columns(captured oid, names text[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 INSERT INTO capture.hidden_columns (relation, number, name)
@@ -72,9 +72,9 @@ SELECT left(regexp_replace(regexp_replace(regexp_replace(query,
     $re$(\m\d[\w.]*)|\s+$re$, ' ', 'g'), 200)
 $$;
 
--- Has all rows of tables read again, beside their changes, and gives the signal's id. In it stands how far the log had
--- come before: rows of the lake that are older than that and are not read are no longer in the source. With a condition
--- of SQL, only the rows for which it is true are read, and no others end.
+-- Has all rows of tables read again while their changes go on, and returns the signal's id. The id holds the position
+-- of the log before the read. Rows of the lake that are older than this position, and that are not read, are no longer
+-- in the source. With an SQL condition, only rows that meet it are read, and no row is deleted in the lake.
 CREATE OR REPLACE FUNCTION capture.read_again(names text[], condition text DEFAULT NULL) RETURNS text
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 INSERT INTO capture.signal (id, type, data)
@@ -92,7 +92,7 @@ FROM (SELECT replace(replace(name, '"', ''), '.', '\.') FROM unnest(names) AS na
 RETURNING id
 $$;
 
--- The same for those of the captured tables that wait for it. The source connector calls it when its task starts.
+-- Has the captured tables with awaits_rows read. The source connector calls this function when its task starts.
 CREATE OR REPLACE FUNCTION capture.read_awaited(captured text[]) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 WITH asked AS (
@@ -103,13 +103,13 @@ WITH asked AS (
 SELECT capture.read_again(array_agg(name ORDER BY name)) FROM asked HAVING count(*) > 0
 $$;
 
--- The replica identity that a table or partition had before it was captured, as ALTER TABLE has it.
+-- The replica identity that a table or partition had before it was captured, in the words of ALTER TABLE.
 CREATE TABLE IF NOT EXISTS capture.former_identity (
     relation oid PRIMARY KEY,
     clause text NOT NULL
 );
 
--- The replica identity that a table or partition has, as ALTER TABLE has it.
+-- Returns the replica identity of a table or partition, in the words of ALTER TABLE.
 CREATE OR REPLACE FUNCTION capture.identity_of(id oid) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT CASE relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING' ELSE coalesce(
@@ -121,8 +121,8 @@ SELECT CASE relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' T
 FROM pg_class WHERE oid = id
 $$;
 
--- Who holds a lock on a table: the sessions and prepared transactions, with their queries. Those that read and write
--- rows count where ``rows_too`` says so.
+-- Returns the sessions and prepared transactions that hold a lock on a table, with their queries. Sessions that only
+-- read or write rows count if ``rows_too`` is true.
 CREATE OR REPLACE FUNCTION capture.holders(id oid, rows_too boolean) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce(string_agg(holder, ', and '), 'a query that has just ended')
@@ -145,8 +145,8 @@ FROM (
 ) AS known (holder)
 $$;
 
--- Ends an autovacuum of a table, as PostgreSQL does for whoever waits for a second. Nobody who reads or writes rows waits
--- behind this lock.
+-- Ends an autovacuum of a table: PostgreSQL cancels it when another session waits for the table for a second. Reads and
+-- writes of rows do not wait behind this lock.
 CREATE OR REPLACE FUNCTION capture.end_autovacuum(id oid) RETURNS void
 LANGUAGE plpgsql SET lock_timeout = '3s' AS $$
 BEGIN
@@ -154,12 +154,13 @@ BEGIN
 END
 $$;
 
--- The next three change one table or partition each, and wait for its lock for 100 ms at most: while ALTER TABLE waits,
--- every later query of the table waits behind it. Each is to run in a transaction of its own, so that no lock is held
--- while another one is awaited. Where the lock is not to be had, they fail (SQLSTATE 55P03) and say who holds it. They
--- leave the search path alone: event triggers of the database's owner run in them.
+-- Each of the next three functions changes one table or partition, and waits at most 100 ms for its lock. While ALTER
+-- TABLE waits, every later query of the table waits behind it. Each call needs a transaction of its own, so that no
+-- lock is held during the wait for another lock. If a function does not get the lock, it fails (SQLSTATE 55P03) and
+-- says who holds the lock. The functions do not set the search path, because event triggers of the database's owner run
+-- in them.
 
--- With ``notes_former`` the identity that the table has had is kept.
+-- Sets the replica identity of a table or partition. With ``notes_former`` it records the former identity.
 CREATE OR REPLACE FUNCTION capture.identify(id oid, identity text, notes_former boolean) RETURNS text
 LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 BEGIN
@@ -177,7 +178,7 @@ EXCEPTION WHEN lock_not_available THEN
 END
 $$;
 
--- Publishes a table whole, and lets the connector read it.
+-- Publishes all columns and rows of a table, and lets the connector read them.
 CREATE OR REPLACE FUNCTION capture.publish(id oid) RETURNS text
 LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
@@ -237,7 +238,7 @@ EXCEPTION WHEN lock_not_available THEN
 END
 $$;
 
--- A table and all that is attached to it. pg_partition_tree would lock them.
+-- Returns a table and all its partitions without locking them, as pg_partition_tree would.
 CREATE OR REPLACE FUNCTION capture.with_partitions(id oid) RETURNS SETOF oid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 WITH RECURSIVE tree (relation) AS (
@@ -249,9 +250,10 @@ WITH RECURSIVE tree (relation) AS (
 SELECT relation FROM tree JOIN pg_class AS c ON c.oid = relation AND relkind IN ('r', 'p')
 $$;
 
--- What has still to be changed so that these tables, and no others, are captured with these replica identities (FULL or
--- DEFAULT): tables and partitions, each with a statement. It takes no lock. A table comes once all of it has its identity:
--- without one PostgreSQL refuses the UPDATE and DELETE of a published table.
+-- Returns the changes that are left until exactly these tables are captured with these replica identities (FULL or
+-- DEFAULT). Each row has a table or partition, and a statement. The function takes no lock. A table is published only
+-- after all its partitions have their identity, because PostgreSQL refuses the UPDATE and DELETE of a published table
+-- without an identity.
 CREATE OR REPLACE FUNCTION capture.changes(wanted regclass[], identities text[])
 RETURNS TABLE (place text, statement text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -292,8 +294,8 @@ WHERE id NOT IN (SELECT id FROM listed)
 AND id NOT IN (SELECT oid FROM pg_class WHERE relnamespace = 'capture'::regnamespace)
 $$;
 
--- The tables and partitions that have another replica identity than before they were captured, each with the statement
--- that gives it back. A partition that came later had PostgreSQL's default.
+-- Returns the tables and partitions whose replica identity differs from the one before their capture, each with the
+-- clause that restores the former one. For a partition that came later, this is PostgreSQL's default.
 CREATE OR REPLACE FUNCTION capture.identities_to_give_back() RETURNS TABLE (id oid, place text, clause text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.oid, c.oid::regclass::text, coalesce(own.clause, 'DEFAULT')

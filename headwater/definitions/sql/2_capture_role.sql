@@ -1,5 +1,4 @@
--- The role of the source connector, with the rights that its work needs and no more. Whoever runs this file sets its
--- password afterwards.
+-- Makes the role of the source connector, with only the rights that its work needs. Its password is set afterwards.
 
 DO $$
 BEGIN
@@ -9,7 +8,7 @@ BEGIN
 END
 $$;
 
--- On RDS and Aurora the right to replicate is a role to grant; elsewhere it is an attribute of the role itself.
+-- On RDS and Aurora the right to replicate is a role that is granted. Elsewhere it is an attribute of the role itself.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication') THEN

@@ -1,11 +1,12 @@
--- Keeps the UPDATE and DELETE of captured tables working when an application alters them or adds partitions, and keeps the
--- row before a change in the log. All of it runs in the application's own transactions: it takes no lock that the
--- application's statement has not taken, and fails no statement.
+-- Sets replica identities when an application alters a captured table or adds a partition. So UPDATE and DELETE still
+-- work, and the log has the row before a change. This code runs in the application's own transactions. It takes no lock
+-- beyond those of the application's statement, and it never makes a statement fail.
 
--- The identity (FULL or DEFAULT) with which a table's UPDATE and DELETE pass and its changes can be read: the wanted one,
--- else the other one, else null. DEFAULT needs a primary key that is checked at once. From PostgreSQL 18 on neither may
--- have a generated column, because the publication leaves those out. The source connector stops for good at a table with
--- columns whose names differ only in capitals, or in quotes around them.
+-- Returns the replica identity (FULL or DEFAULT) with which UPDATE and DELETE work and the connector can read the
+-- changes: the wanted one, else the other one, else null. DEFAULT needs a primary key that is not deferrable. From
+-- PostgreSQL 18 on neither identity may include a generated column, because the publication leaves these columns out.
+-- The result is null for a table with columns whose names differ only in capitals or in quotes around them: the source
+-- connector would stop at that table.
 CREATE OR REPLACE FUNCTION capture.possible_identity(relation oid, wanted text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 WITH refused AS (
@@ -27,8 +28,8 @@ WHERE NOT EXISTS (
 ORDER BY identity = wanted DESC LIMIT 1
 $$;
 
--- Takes a table out of the publication, but only one that has no such identity. It has the rights
--- of the publication's owner, and anybody may call it.
+-- Takes a table out of the publication, but only if no identity is possible. The function runs with the rights of the
+-- publication's owner, and anybody may call it.
 CREATE OR REPLACE FUNCTION capture.stop_publishing(relation regclass) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -39,7 +40,7 @@ END
 $$;
 
 -- Gives a captured table or partition its replica identity when a statement creates, attaches or alters it. It runs as
--- whoever gave the statement, who owns the table; the owner of the schema capture may not.
+-- the user of that statement, who owns the table. The owner of the schema capture may lack the right.
 CREATE OR REPLACE FUNCTION capture.identify_new_partitions() RETURNS event_trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -97,15 +98,15 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
--- For whoever alters a captured table: names and identities of the captured tables, and the functions above.
+-- Everybody who alters a captured table needs the names and identities of the captured tables, and the functions above.
 GRANT USAGE ON SCHEMA capture TO PUBLIC;
 
 GRANT SELECT ON capture.published TO PUBLIC;
 
 GRANT EXECUTE ON FUNCTION capture.possible_identity(oid, text), capture.stop_publishing(regclass) TO PUBLIC;
 
--- Only superusers may create event triggers, and on RDS and Aurora members of rds_superuser. Without this one each new
--- partition needs its table's replica identity by hand.
+-- Only superusers may create event triggers, and on RDS and Aurora also members of rds_superuser. Without this trigger,
+-- somebody has to set the replica identity of each new partition by hand.
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'headwater_new_partitions') THEN
@@ -117,5 +118,5 @@ EXCEPTION WHEN insufficient_privilege THEN
 END
 $$;
 
--- That of earlier releases.
+-- Drops the functions of earlier releases.
 DROP FUNCTION IF EXISTS capture.identify_partitions(regclass[]), capture.identify_partitions(regclass[], text[]);

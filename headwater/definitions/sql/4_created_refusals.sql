@@ -1,9 +1,9 @@
--- What a database that the deployment makes refuses: event triggers that fail statements of its owner. No database of
--- another owner gets them.
+-- Event triggers that refuse statements which would end the capture of a table. Only databases that the deployment
+-- makes get these triggers.
 
--- A table that is dropped leaves its publication, and its successor of the same name does not enter it. One that is
--- renamed stays in it under a name that Debezium leaves out. Either way changes are lost with nothing to tell of it, so
--- these statements fail. Whoever means them takes the table out of the publication first.
+-- If a table is dropped, it leaves the publication, and a new table of the same name does not enter it. If a table is
+-- renamed, it stays in the publication under a name that Debezium ignores. In both cases changes would be lost without
+-- a message, so these statements fail. To run one on purpose, first take the table out of the publication.
 CREATE OR REPLACE FUNCTION capture.refuse_loss_of_published(lost text, becomes text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

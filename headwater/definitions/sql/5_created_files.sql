@@ -1,5 +1,6 @@
--- Which statements of the lake folder's database/ have run here. Each runs once, in order, and is recorded in the
--- transaction that runs it. The deployment and `headwater db create` both call these procedures.
+-- Records which statements of the lake folder's database/ have run in this database. Each statement runs once, in
+-- order, and is recorded in the transaction that runs it. The deployment and `headwater db create` both call these
+-- procedures.
 
 CREATE TABLE IF NOT EXISTS capture.database_files (
     name text PRIMARY KEY,
@@ -11,13 +12,13 @@ CREATE TABLE IF NOT EXISTS capture.database_files (
     finished_at timestamptz
 );
 
--- The number that a file's name begins with.
+-- Returns the number at the beginning of a file's name.
 CREATE OR REPLACE FUNCTION capture.number_of(file text) RETURNS numeric
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT substring(file FROM '^[0-9]+')::numeric
 $$;
 
--- What the user does about a file whose statements that have run are not as they were.
+-- Returns the advice for a file whose executed statements were changed.
 CREATE OR REPLACE FUNCTION capture.what_to_do(known capture.database_files) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT CASE
@@ -27,9 +28,9 @@ SELECT CASE
 END
 $$;
 
--- Fails if a new file has no higher number than the files that ran, or is one of these under another name. Fails also if
--- there is a new file while a file that stopped half-way is missing. ``checksums`` has one for each of ``files``, over all
--- statements of the file.
+-- Fails if a new file has no higher number than the files that ran, or if it is one of these under another name. Fails
+-- also if there is a new file while a half-run file is missing. ``checksums`` has a checksum over all statements of
+-- each file in ``files``.
 CREATE OR REPLACE PROCEDURE capture.check_files(files text[], checksums text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -69,8 +70,8 @@ BEGIN
 END
 $$;
 
--- Fails if the user changed statements of a file after they ran. The file has ``total`` statements. The first checksum is
--- over its first ``first`` statements, and each further checksum is over one statement more.
+-- Fails if statements of a file were changed after they ran. The file has ``total`` statements. The first checksum is
+-- over its first ``first`` statements, and each further checksum is over one more statement.
 CREATE OR REPLACE PROCEDURE capture.check_file(file text, total integer, first integer, checksums text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -100,9 +101,9 @@ BEGIN
 END
 $$;
 
--- Runs one statement of a file and records it, unless it has run. First it runs ``settings``, the SET statements that
--- stand before it in the file. The procedure sets no search path of its own, so that the file's holds. The lock timeout
--- is short, because other queries wait behind a statement that waits for a lock.
+-- Runs one statement of a file and records it, unless it has run already. Before the statement, the procedure runs
+-- ``settings``, the file's earlier SET statements. It sets no search path of its own, so that the file can set one. The
+-- lock timeout is short, because other queries wait behind a statement that waits for a lock.
 CREATE OR REPLACE PROCEDURE capture.run_statement(
     file text, number integer, total integer, checksum text, settings text[], statement text
 )

@@ -1,5 +1,5 @@
--- The roles of the application and the reader of a database that the deployment makes. Whoever runs this file sets their
--- passwords afterwards. The lake folder's SQL gives headwater_app its rights.
+-- Makes the roles of the application and the reader in a database that the deployment makes. Their passwords are set
+-- afterwards. The lake folder's SQL gives headwater_app its rights.
 
 DO $$
 DECLARE
@@ -20,7 +20,7 @@ BEGIN
 END
 $$;
 
--- The reader compares source and lake. From now on it may read each schema and table that the current user creates.
+-- The reader compares source and lake, so it may read every schema and table that the current user creates from now on.
 ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO headwater_reader;
 
 ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO headwater_reader;

@@ -13,20 +13,20 @@ from typing import Any
 from headwater.lake.base.command_lines import CommandLines
 
 TRIES = 3
-"""A failure that may pass by itself is announced when it has come this many times in a row."""
+"""A failure that may pass by itself is announced when it has occurred this many times in a row."""
 
 FAILING = "Table Failing"
 RECOVERED = "Table Recovered"
 INCOMPLETE = "Table Incomplete"
 UPKEEP_FAILING = "Upkeep Failing"
-# The prefix of the name of an environment's Glue database.
+# Every environment's Glue database has a name with this prefix.
 _DATABASES = "headwater_"
 _DETAIL_CHARACTERS = 4000
 """An event has at most this many characters of an error's text. EventBridge and SNS take 256 KB in all."""
 
 
 def event_source(database: str) -> str:
-    """The event source of the writers of a Glue database. It differs from environment to environment."""
+    """The event source of the writers of a Glue database. Each environment has another one."""
     return f"{database}.writer"
 
 
@@ -48,7 +48,7 @@ class EventBridgeReport:
         self._told: set[str] = set()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Take in one event; ``failed``, ``recovered``, ``begins late`` and ``upkeep failed`` count."""
+        """Handle one event. Only ``failed``, ``recovered``, ``begins late`` and ``upkeep failed`` count."""
         kind = event["event"]
         if kind == "failed":
             passing = event["passes"] and event["attempt"] < TRIES and event["again_in_seconds"] is not None
@@ -70,7 +70,7 @@ class EventBridgeReport:
                 "gone, and the table lacks them."
             )
             again = self._commands.resync(event["main_table"])
-            step = f"Read the source's rows again: {again}. If that is under way, wait for it."
+            step = f"Read the source's rows again: {again}. If a resync is already running, wait for its end."
             self._send(INCOMPLETE, table, {"message": message, "next_step": step})
         elif kind == "upkeep failed" and event["attempt"] == TRIES:
             step = "Changes are still written. Do what the message says; the writer tries again when it is due."
@@ -90,7 +90,7 @@ class EventBridgeReport:
             # An error of EventBridge must not stop the other tables. The failing table raises its own alarm.
             refused = f"{type(error).__name__}: {error}"
         if refused is not None:
-            sys.stderr.write(f"{kind}: {table}: EventBridge did not take this event, nobody was notified: {refused}\n")
+            sys.stderr.write(f"{kind}: {table}: EventBridge refused this event, so nobody was notified: {refused}\n")
 
 
 def _plain(text: str) -> str:
@@ -104,5 +104,5 @@ def _next_step(event: dict[str, Any]) -> str:
         "The job has ended and is started anew." if again is None else "The other tables go on; this one tries again."
     )
     if event["passes"]:
-        return f"{then} If it goes on failing, look for the error in the writer's log, below `failed` and this table."
+        return f"{then} If it keeps failing, search the writer's log for `failed` and the table's name."
     return f"{then} Do what the message says."

@@ -19,8 +19,8 @@ def java_class(spark: SparkSession, name: str) -> Any:
 def elements(collection: Any) -> list[Any]:
     """The elements of a Java collection.
 
-    A Python loop over the collection would be slow. It ends with a Java exception, and PySpark looks up a dozen
-    classes by dotted names to convert that.
+    A Python loop over the collection would be slow: it ends with a Java exception. To convert that, PySpark looks up a
+    dozen classes by dotted names.
     """
     array = collection.toArray()
     return [array[index] for index in range(len(array))]

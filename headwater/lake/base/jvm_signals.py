@@ -19,7 +19,7 @@ _POLL_SECONDS = 0.2
 
 
 def forward_to(stop: threading.Event, spark: SparkSession) -> None:
-    """Let SIGTERM and SIGINT to the JVM of this session set ``stop`` instead of ending it: it ends after Python has.
+    """Set ``stop`` when this session's JVM gets SIGTERM or SIGINT, so that the JVM ends only after Python has ended.
 
     A shutdown hook of the JVM would come too late: Hudi writes no log file once shutdown has begun. So Python polls the
     JVM for signals. A call from the JVM to Python would need an open port. PySpark's gateway requires no token there:
@@ -30,7 +30,7 @@ def forward_to(stop: threading.Event, spark: SparkSession) -> None:
 
 
 def _watch(signals: Any, stop: threading.Event) -> None:
-    # Without a JVM there is nothing to be stopped.
+    # Without a JVM there is no job to stop.
     with suppress(Py4JError, OSError):
         while not stop.wait(_POLL_SECONDS):
             if signals.came():

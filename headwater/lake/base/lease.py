@@ -20,7 +20,7 @@ from headwater.lake.base.s3_versions import met_another
 LEASE_SECONDS = 60.0
 """A lease expires after this many seconds, by default. It is renewed when half of them have passed."""
 _CLOCKS = 1.1
-"""A writer waits this many lifetimes for another's lease, since the other's clock may be ahead."""
+"""A writer waits this many lifetimes for another writer's lease, because the other writer's clock may be ahead."""
 
 
 class LeaseLost(RuntimeError):
@@ -106,14 +106,14 @@ class Lease:
         try:
             with self._guard:
                 self._put(etag)
-                return None if self._is_fresh() else f"{self._owner}, which took too long to take it"
+                return None if self._is_fresh() else f"{self._owner}, which took too long to acquire it"
         except LeaseLost:
             return "a writer that was faster"
 
     def _put(self, etag: str | None) -> None:
         """Write the lease over the version ``etag``. Raises LeaseLost if another writer's version is there.
 
-        Another version may also be our own: S3 made a write whose answer was lost. Then this writes over that one.
+        The other version may also be our own, if S3's answer to a write was lost. Then this method overwrites it.
         """
         written = self._written(etag)
         if written is None:
@@ -126,7 +126,7 @@ class Lease:
         self._etag, self._expires = written
 
     def _written(self, etag: str | None) -> tuple[str, float] | None:
-        """Write the lease over that version. Returns its ETag and when it expires; None if another version is there."""
+        """Write the lease over the version ``etag``. Returns its ETag and expiry; None if another version is there."""
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         expires = self._clock() + self._ttl
         body = json.dumps({"owner": self._owner, "token": self._token, "expires": expires}).encode()
@@ -154,7 +154,7 @@ class Lease:
                     self._put(self._etag)
             except LeaseLost:
                 return
-            except Exception:  # may pass by itself: a later try, or check() before a commit, decides
+            except Exception:  # the error may pass by itself: a later try, or check() before a commit, decides
                 pause = self._ttl / 10
             else:
                 pause = self._ttl / 2
@@ -163,8 +163,8 @@ class Lease:
 class Leases:
     """The leases of a job's tables.
 
-    A table's lease is taken for its first writer, and taken anew for the next writer if it was lost. Threads of
-    different tables may take theirs at the same time.
+    A table's first writer takes the lease. If the lease is lost, the next writer takes it again. Threads of different
+    tables may take theirs at the same time.
 
     - ``uri``: the ``s3://`` address of the folder that has the leases.
     - ``owner``: the name under which this job holds them.
@@ -181,7 +181,7 @@ class Leases:
         self._held: dict[str, Lease] = {}
 
     def take(self, table: str) -> Lease:
-        """Take the lease of a table. Waits until a dead writer's lease has expired. Raises LeaseLost."""
+        """Take the lease of a table. Waits until the lease of a dead writer has expired. Raises LeaseLost."""
         lease = self._held.get(table)
         if lease is not None:
             try:

@@ -28,16 +28,16 @@ COMMIT_SECONDS = "CommitSeconds"
 QUARANTINED = "QuarantinedRecords"
 """How many records could not be decoded and were put aside."""
 UNFIT = "UnfitValues"
-"""How many conversion errors there were: values that did not fit their columns, and stand in ``_rest`` instead. It is
-sent only if there were any."""
+"""How many conversion errors there were: values that did not fit their columns and are in ``_rest`` instead. It is sent
+only if it is not 0."""
 LEFT_OUT = "LeftOutAttributes"
 """How many attributes of DynamoDB's items were not stored. The contract excludes or masks a value inside them, and the
-path to it leads through something else than maps. It is sent only if there were any."""
+path to that value leads through a value that is not a map. It is sent only if it is not 0."""
 
 DIFFERENCES = "Differences"
-"""How many rows of a source and its table differ, by the last round of ``headwater verify --watch``."""
+"""How many rows of a source and its lake table differ, by the last round of ``headwater verify --watch``."""
 HINDRANCES = "ComparisonHindrances"
-"""How many problems have kept that comparison from going on for long. It is 0 once an operator has ended it."""
+"""How many problems have held up this comparison for long. It is 0 once an operator has ended the comparison."""
 COMPARISONS = "Comparisons"
 """How many such comparisons run. Each reports itself once a minute."""
 
@@ -53,7 +53,7 @@ class _Pending:
     """The metrics of one table that are not sent yet."""
 
     sums: Counter[str] = field(default_factory=lambda: Counter({CHANGES: 0, QUARANTINED: 0}))
-    """The totals of the metrics that count, by their names."""
+    """The totals of the counting metrics, by their names."""
     values: dict[str, Counter[float]] = field(default_factory=dict)
     """How often each value of the other metrics occurred, by their names."""
 
@@ -123,7 +123,7 @@ class CloudWatchReport:
             self._cloudwatch.put_metric_data(Namespace=NAMESPACE, MetricData=data)
         except Exception as error:
             # An error of CloudWatch must not stop the writer. Missing metrics raise their own alarm.
-            sys.stderr.write(f"CloudWatch took no metrics: {type(error).__name__}: {error}\n")
+            sys.stderr.write(f"CloudWatch refused metrics: {type(error).__name__}: {error}\n")
             with self._lock:
                 for table, unsent in pending.items():
                     sums = self._pending.setdefault(table, _Pending()).sums
@@ -162,7 +162,7 @@ def impatient_client(service: Literal["cloudwatch", "events", "s3"], attempts: i
 
 
 def to_all(*reports: Report) -> Report:
-    """A report that hands each event to all of these, in order."""
+    """A report that passes each event to all of these reports, in order."""
 
     def report_to_all(event: dict[str, Any]) -> None:
         for report in reports:

@@ -1,4 +1,4 @@
-"""How far a table has been written: the cursor, the truncate marker and the epoch that each of its commits carries."""
+"""The progress of a table: the cursor, the truncate marker and the epoch, which each commit of Headwater carries."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import time
 from dataclasses import asdict, dataclass, field, fields, replace
 
 NOTED_AS = "headwater.progress"
-"""The name of the progress, as JSON, in the metadata of a commit."""
+"""The key under which the metadata of a commit has the progress, as JSON."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a table, as every commit of Headwater's carries it.
+    """The progress of a table, as every commit of Headwater carries it.
 
-    The commits of compaction and cleaning carry none, so the newest instant that holds one counts.
+    The commits of compaction and cleaning carry none. So the newest instant that has progress counts.
     """
 
     cursor: dict[str, int] = field(default_factory=dict)
-    """How far the source is read, by partition or shard."""
+    """The position up to which the source is read, by partition or shard."""
     floor: str = ""
     """The truncate marker: the ``_order`` below which no row is alive."""
     epoch: int = 1
@@ -30,24 +30,24 @@ class Progress:
     exports: dict[str, int] = field(default_factory=dict)
     """How many data files of each export are in the table."""
     order_version: int = 1
-    """The layout of the table's ``_order``, a number of ``changes.order_version``. The oldest commits carry none."""
+    """The version of the layout of ``_order``, as ``changes.order_version`` returns it. The oldest commits lack it."""
     purged: str = ""
-    """The latest ``_order`` of a tombstone that is purged."""
+    """The latest ``_order`` of all purged tombstones."""
     lowest: str = ""
     """No row of the table has had a lower ``_order``; "" if unknown."""
     erased: int = 0
-    """How many keys are erased at least; ``erased_keys`` has them."""
+    """The least number of erased keys. ``erased_keys`` has the keys."""
     erased_mark: str = ""
-    """A digest of the erased keys, and of the orders up to which they are erased."""
+    """A digest of the erased keys and of their highest erased orders."""
 
     def with_streaming_start(self, since: int = 0) -> Progress:
-        """This progress with ``since`` set to that moment, by default now, unless an earlier moment is known."""
+        """This progress with ``since`` set to a moment, by default now, unless an earlier moment is known."""
         return self if self.since else replace(self, since=since or time.time_ns() // 1000)
 
     def in_epoch(self, epoch: int, order_version: int, *, from_beginning: bool) -> Progress:
-        """This progress at the beginning of an epoch, whose changes are newer than all that were written before.
+        """This progress at the beginning of an epoch, whose changes are newer than all changes written before.
 
-        ``order_version`` is the layout of the new epoch's orders. If ``from_beginning``, the source is read anew from
+        ``order_version`` is the layout of the new epoch's orders. If ``from_beginning``, the source is read again from
         its starting position.
         """
         cursor = {} if from_beginning else self.cursor
@@ -57,7 +57,7 @@ class Progress:
         """The text for the commit's metadata."""
         recorded = asdict(self)
         if not self.erased:
-            # Without these fields, a release that does not know erased keys can read the table.
+            # These fields are left out if they are empty, so that a release without erased keys can read the table.
             del recorded["erased"], recorded["erased_mark"]
         return json.dumps(recorded, sort_keys=True)
 

@@ -19,7 +19,7 @@ from headwater.lake.base.s3_uri import key_below, object_uri, split_uri
 
 
 class TooManyBadRecords(RuntimeError):
-    """Too much of a batch is bad, so the contract or the source must be wrong.
+    """Too many records of a batch are bad, so the contract or the source must be wrong.
 
     Bad are records that cannot be decoded, and rows with conversion errors.
     """
@@ -43,7 +43,7 @@ def exceeds(bad: int, records: int, most: float) -> bool:
 
 
 def refusal(table: str, bad: int, records: int, most: float, sample: str) -> TooManyBadRecords:
-    """The error for a batch with too many bad records; ``sample`` is the address of some of them."""
+    """The error for a batch with too many bad records. ``sample`` is the address of the object with some of them."""
     return TooManyBadRecords(
         f"{table}: {bad} of {records} records cannot be decoded, at most {most:.1%} are accepted. Nothing of this "
         f"batch was committed. Read the reasons in {sample} (headwater quarantine show {table} --env ENV), correct the "
@@ -62,7 +62,7 @@ class BadEntry:
     epoch: int | None = None
     """The epoch in which it was read, which a replay needs. Releases before 0.2.0 did not keep it."""
     order_version: int | None = None
-    """The layout of ``_order`` in that epoch, likewise."""
+    """The layout of ``_order`` in that epoch. Releases before 0.2.0 did not keep it."""
 
     def to_json(self) -> str:
         """This entry as a line of a quarantine object."""
@@ -74,15 +74,15 @@ class QuarantineObject:
     """An object of bad records."""
 
     name: str
-    """Its key below the folder of its table."""
+    """The object's key below the folder of its table."""
     size: int
-    """In bytes."""
+    """The object's size in bytes."""
     stored: dt.datetime
-    """When it was written."""
+    """When the object was written."""
 
     @property
     def is_sample(self) -> bool:
-        """Whether it is a sample of a refused batch. The writer reads all of that batch again."""
+        """Whether the object is a sample of a refused batch. The writer reads all of such a batch again."""
         return batch_of(self.name).endswith(_REFUSED)
 
 
@@ -95,7 +95,7 @@ class Quarantine:
         self._folder = key_below(prefix, f"{table}/")
 
     def store(self, batch: str, entries: Iterable[BadEntry], *, refused: bool = False) -> str:
-        """Write records as one object and return its name; ``refused`` if they are a refused batch's sample.
+        """Write records as one object and return its name. ``refused``: the records are a sample of a refused batch.
 
         The name begins with ``batch`` and ends with a digest of the records. So a repeated batch writes the same object
         again, and another batch that begins with the same record does not overwrite it.
@@ -123,7 +123,7 @@ class Quarantine:
         return sorted(objects, key=lambda object_: (object_.stored, object_.name))
 
     def read(self, name: str) -> list[BadEntry] | None:
-        """The records of an object, None if it is gone. Raises UserError if it holds no records of ``store``."""
+        """The records of an object; None if it is gone. Raises UserError if the object has no records of ``store``."""
         try:
             body = self._s3.get_object(Bucket=self._bucket, Key=self._folder + name)["Body"].read()
         except self._s3.exceptions.NoSuchKey:
@@ -167,5 +167,5 @@ def is_chosen(entry: BadEntry, reason: str) -> bool:
 
 
 def kind_of(reason: str) -> str:
-    """Return a reason without the value that was found. So all records with the same defect have the same text."""
+    """Return a reason without the value that was found. So records with the same defect have the same text."""
     return re.sub(r"found .*?, expected", "found …, expected", reason, flags=re.DOTALL)

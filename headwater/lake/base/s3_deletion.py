@@ -1,4 +1,4 @@
-"""Deleting many objects of S3."""
+"""Deletes many objects of S3."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = 1000
 
 
 def delete_all(s3: Any, bucket: str, keys: Sequence[str]) -> None:
-    """Delete objects, in order. An object that is gone already is no error.
+    """Delete objects, in order. An object that is already gone is not an error.
 
     Raises ClientError, and then may have deleted some.
     """
@@ -31,7 +31,7 @@ def delete_versions(s3: Any, bucket: str, objects: Sequence[Mapping[str, str]]) 
         answer = s3.delete_objects(
             Bucket=bucket, Delete={"Objects": list(objects[start : start + _MOST]), "Quiet": True}
         )
-        # S3 answers with status 200 even if it has not deleted some.
+        # S3 answers with status 200 even if it could not delete some objects.
         for error in answer.get("Errors", ()):
             message = f"{error['Key']}: {error.get('Message', '')}"
             raise ClientError({"Error": {"Code": error["Code"], "Message": message}}, "DeleteObjects")

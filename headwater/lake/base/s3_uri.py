@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Bucket and prefix of ``s3://bucket/prefix``, the prefix without slashes at its ends. Raises ValueError."""
+    """Bucket and prefix of ``s3://bucket/prefix``, without slashes at the prefix's ends. Raises ValueError."""
     scheme, separator, rest = uri.partition("://")
     bucket, _, prefix = rest.partition("/")
     if scheme not in ("s3", "s3a") or not separator or not bucket:

@@ -1,6 +1,6 @@
-"""Versions of objects in S3: conditional writes that another version refused, and the deletion of former versions.
+"""Versions of objects in S3: recognizes conditional writes that failed, and deletes former versions.
 
-A bucket without versioning has current objects only, so nothing is deleted there.
+A bucket without versioning has only current objects, so nothing is deleted there.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class _Version(NamedTuple):
 
 
 def met_another(error: ClientError) -> bool:
-    """Whether S3 refused a conditional write because another version is there by now, or none.
+    """Whether S3 refused a conditional write because another version is there now, or no version.
 
-    The other version may be this writer's own, from a write whose answer was lost.
+    The other version may be this writer's own, if the answer to an earlier write was lost.
     """
     return error.response["ResponseMetadata"]["HTTPStatusCode"] in _OTHER_VERSION
 

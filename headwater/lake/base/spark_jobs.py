@@ -17,12 +17,12 @@ _POLL_SECONDS = 0.1
 
 @contextmanager
 def no_task_left_behind(spark: SparkSession) -> Iterator[None]:
-    """Run this thread's jobs so that all their tasks have ended before an error of theirs is raised.
+    """Within this context, an error of this thread's jobs is raised only after all their tasks have ended.
 
     Spark raises the error of one task while other tasks may still write to S3.
     """
     context = spark.sparkContext
-    # A streaming query's thread has a job group already: Spark stops the query by it.
+    # The thread of a streaming query has a job group already, by which Spark stops the query.
     former = context.getLocalProperty(_GROUP)
     group = former or str(uuid.uuid4())
     if former is None:

@@ -25,7 +25,7 @@ from headwater.lake.decoding.late_changes import is_late
 
 IS_ROW = "_order IS NOT NULL"
 IS_LEFT = "_order IS NULL AND _reason IS NULL AND _raw IS NOT NULL"
-"""True for a record that the JVM has left to the reference decoder: it is neither a row nor bad yet."""
+"""A condition that the JVM has left a record to the reference decoder: it is neither a row nor bad yet."""
 _IS_BAD = "_reason IS NOT NULL"
 
 
@@ -36,7 +36,7 @@ class Counts:
     rows: int = 0
     """Rows, tombstones included."""
     live_rows: int = 0
-    """Rows that are no tombstones."""
+    """Rows that are not tombstones."""
     records: int = 0
     """Records from the source."""
     bad: int = 0
@@ -58,11 +58,10 @@ class Counts:
     lowest: str = ""
     """The lowest order of the rows; "" without a row."""
     left_out: int = 0
-    """Attributes that are not stored, because the path to a hidden value in them leads through something else than
-    maps."""
+    """Attributes that are not stored. The path to a hidden value in them leads through a value that is not a map."""
 
     def with_those(self, others: Counts) -> Counts:
-        """These counts and those rows and records that ``others`` counts beside the batch."""
+        """These counts, plus the rows and records that ``others`` counts beside the batch."""
         return replace(
             self,
             rows=self.rows + others.rows,
@@ -101,7 +100,7 @@ class SpreadBatch:
         counted = {
             "rows": F.count(F.when(is_row, 1)),
             "live_rows": F.count(F.when(is_live, 1)),
-            # A record gives one live row, or one delete, or is bad. Other tombstones accompany one of these.
+            # A record is one live row, one delete, or bad. It may have further tombstones beside these.
             "records": F.count(F.when(is_live | (is_row & (F.col("_op") == "d")) | is_bad, 1)),
             "bad": F.count(F.when(is_bad, 1)),
             "unfit_rows": F.count("_unfit"),
@@ -137,7 +136,7 @@ class HeldBatch:
 
     def __init__(self, spark: SparkSession, contract: Contract) -> None:
         self.taken_at = time.time()
-        """When it was begun, before its first record was decoded, in seconds since 1970."""
+        """When the batch was begun, before its first record was decoded, in seconds since 1970."""
         self._spark = spark
         self.rows = java_class(spark, "io.headwater.lake.HeldRows")(tagged_ddl(contract), list(contract.place))
         """Java's ``HeldRows``."""
@@ -150,9 +149,9 @@ class HeldBatch:
             self.rows.add(pickle.dumps([to_internal(row) for row in rows]))
 
     def add_decoded(self, decoded: Any, most_bytes: int) -> bool:
-        """Add Java's ``DecodedRows``, unless the batch's records would have more than ``most_bytes`` bytes then.
+        """Add Java's ``DecodedRows``, unless the batch's records would then have more than ``most_bytes`` bytes.
 
-        Returns whether they are added.
+        Returns whether the rows are added.
         """
         return bool(self.rows.add(decoded, most_bytes))
 
@@ -161,12 +160,12 @@ class HeldBatch:
         self.rows.add(decoded, 2**63 - 1)
 
     def take(self, other: HeldBatch, most_bytes: int, most_bytes_of_others: int) -> bool:
-        """Add another batch if both together are not too large. Returns whether it is added.
+        """Add another batch if both together are not too large. Returns whether the other batch is added.
 
         After that, the other batch must not be used any more.
 
-        - ``most_bytes``: all records of both have at most this many bytes.
-        - ``most_bytes_of_others``: the records of both that are no rows have at most this many bytes.
+        - ``most_bytes``: all records of both batches have at most this many bytes.
+        - ``most_bytes_of_others``: the records of both batches that are not rows have at most this many bytes.
         """
         taken = bool(self.rows.take(other.rows, most_bytes, most_bytes_of_others))
         if taken:
@@ -174,7 +173,7 @@ class HeldBatch:
         return taken
 
     def take_left(self) -> list[str]:
-        """Take the records that the JVM's decoder has left out of the batch, and return them."""
+        """Take the records that the JVM has left to the reference decoder out of the batch, and return them."""
         left = bytes(self.rows.takeLeft()).decode()
         return left.split("\n") if left else []
 
@@ -214,7 +213,7 @@ def _row_type(text: str) -> StructType:
 def undecodable_passes(contract: Contract) -> Iterator[None]:
     """Raise a ValueError of a decoder as a RuntimeError, so that the writer tries the batch again.
 
-    ``failures`` takes a ValueError for an error that lasts. Spark wraps the error of a task in the same way.
+    ``failures`` treats a ValueError as a lasting error. Spark, too, wraps the error of a task in another type.
     """
     try:
         yield

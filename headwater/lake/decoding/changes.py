@@ -1,7 +1,8 @@
 """The results of every decoder: rows of a lake table, truncate markers and bad records.
 
-One source record gives no row, one row or two, or raises ``BadRecord``. Two rows come of a row that moves: the second
-is a tombstone at its former location. Nothing here knows Spark; the writer runs the decoders on the executors.
+One source record gives no row, one row or two rows, or raises ``BadRecord``. A row that moves gives two rows: the
+second one is a tombstone at the former location. This module does not use Spark; the writer runs the decoders on the
+executors.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from headwater.contract.model import BEGUN_LATE, CHANGE_DAY, DYNAMODB, EXPIRED, 
 _MAX_EPOCH = 9999
 _ORDER_VERSIONS = {
     POSTGRESQL: 1,
-    DYNAMODB: 2,  # in 1, the digit that now follows the time stood before it
+    DYNAMODB: 2,  # in version 1, the digit that now follows the time was before the time
 }
 _PARTITION_OF_NULL = "__HIVE_DEFAULT_PARTITION__"
 _PARTITION_BYTES = 200
@@ -33,7 +34,7 @@ class BadRecord(ValueError):
 
     - ``floor``: the truncate marker that the record sets nonetheless. A snapshot's last row sets one even if its
       values do not fit.
-    - ``buried``: tombstones for the location of an update's before image, which the row has left in any case.
+    - ``buried``: tombstones for the location of an update's before image. The row has left this location anyway.
     """
 
     def __init__(self, reason: str, floor: str | None = None, buried: tuple[tuple[Any, ...], ...] = ()) -> None:
@@ -50,12 +51,12 @@ class Decoded(NamedTuple):
     floor: str | None = None
     """The table's new truncate marker, if the record sets one (a TRUNCATE, the end of a snapshot)."""
     left_out: int = 0
-    """How many attributes the first row lacks, because the path to a hidden value in them leads through something else
-    than maps."""
+    """How many attributes the first row lacks, because the path to a hidden value in them leads through a value that is
+    not a map."""
 
 
 class Identity:
-    """The positions of a contract's key and partition among its columns."""
+    """The positions of the key's and the partition's columns among a contract's columns."""
 
     def __init__(self, contract: Contract) -> None:
         names = [column.name for column in contract.columns]
@@ -79,7 +80,7 @@ class Identity:
         In a history, each change is a row of its own, in the partition of the day on which it was made.
 
         - ``own``: the values of the writer's own columns, from ``_op`` on.
-        - ``change``: identifies the change, also if it comes again; by default its order does.
+        - ``change``: identifies the change, the same for a repeated record; by default the order.
         """
         key = self.record_key(values)
         if not self._is_history:
@@ -88,7 +89,7 @@ class Identity:
         return (*values, _change_key(key, change or order), *own, _day(source_time))
 
     def moved(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
-        """Whether ``old`` and ``new`` have different locations in the table: another key or another partition."""
+        """Whether ``old`` and ``new`` have different locations in the table: another key, or another partition."""
         return any(old[at] != new[at] for at in self.kept_at)
 
 
@@ -100,9 +101,9 @@ def epoch_digits(epoch: int) -> str:
 
 
 def order_version(contract: Contract) -> int:
-    """The number of the layout of ``_order`` behind the epoch, in this release.
+    """The version of the layout of ``_order`` after its epoch, in this release.
 
-    It rises with every change of the layout, because two layouts do not compare within one epoch.
+    It rises with every change of the layout, because orders of two layouts cannot be compared within one epoch.
     """
     return _ORDER_VERSIONS[contract.source.database]
 
@@ -110,7 +111,7 @@ def order_version(contract: Contract) -> int:
 def record_key(values: Sequence[Any]) -> str:
     """The Hudi record key of key values: a JSON array, so different keys have different texts.
 
-    A decimal is written in plain digits without an exponent, bytes as base64, a date as text.
+    Decimals are plain digits without an exponent, bytes are base64, dates are texts.
     """
     return _hashable("[" + ",".join([_key_part(value) for value in values]) + "]")
 
@@ -144,26 +145,26 @@ def _key_part(value: Any) -> str:
 
 
 def plain_digits(number: Decimal) -> str:
-    """A number in digits without an exponent or needless zeros, so equal numbers have the same text."""
+    """A number in digits, without an exponent or needless zeros. So equal numbers have the same text."""
     text = format(number, "f") if number else "0"  # not normalize(), which rounds
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def partition_defect(value: Any) -> str | None:
-    """The reason why a value cannot be the partition of a row; None if it can be.
+    """The reason why a value cannot be the partition of a row; None if it can.
 
-    Hudi has one partition for null, for an empty text and for the name that stands for null. Athena cannot tell them
-    apart, so only null may be there.
+    Hudi has one partition for null, for an empty text and for the name that stands for null. Athena cannot distinguish
+    these, so only null may be there.
 
-    Other values would make every commit of their batch fail. S3 takes keys of 1024 bytes, and Hudi may write a byte as
-    three (``%20``). Glue's catalog takes partition values of 1024 characters, without control characters.
+    Some other values would make every commit of their batch fail. S3 takes keys of 1024 bytes, and Hudi may write a
+    byte as three (``%20``). Glue's catalog takes partition values of 1024 characters, without control characters.
     """
     if not isinstance(value, str):
         return None
     if value == "":
         return "found '' as partition, expected a value"
     if value == _PARTITION_OF_NULL:
-        return f"found {value} as partition, expected a value: it stands for null"
+        return f"found {value} as partition, expected a value: this text stands for null"
     if _CONTROL(value):
         return f"found {json.dumps(value)[:80]} as partition, expected a text without control characters"
     if len(value) > _PARTITION_BYTES // 4 and len(value.encode("utf-8", "surrogatepass")) > _PARTITION_BYTES:
@@ -172,21 +173,21 @@ def partition_defect(value: Any) -> str | None:
 
 
 def floor_row(contract: Contract, floor: str, source_time: dt.datetime, position: str) -> tuple[Any, ...]:
-    """The row that records a truncate marker in a history. It has no key; the history's readers use it."""
+    """The row that records a truncate marker in a history, for the history's readers. It has no key."""
     return _row_of_no_key(contract, "t", floor, source_time, position)
 
 
 def late_row(contract: Contract, lowest: str, epoch: int) -> tuple[Any, ...]:
-    """The row by which a history says that it lacks the changes before the order ``lowest``.
+    """The row in a history that records that the changes before the order ``lowest`` are missing.
 
-    If the order is unknown (""), the row gets an order between the epoch's first snapshot and all its changes.
+    If the order is unknown (""), the row's order lies between the epoch's first snapshot and all its changes.
     """
     first = lowest or f"{epoch_digits(epoch)}1"
     return _row_of_no_key(contract, BEGUN_LATE, first, dt.datetime.now(dt.UTC), None)
 
 
 def expired_row(contract: Contract, before: dt.datetime) -> tuple[Any, ...]:
-    """The row by which a history says that changes from before that time are expired."""
+    """The row in a history that records that changes from before a time are expired."""
     return _row_of_no_key(contract, EXPIRED, f"{before:%Y%m%d%H%M%S%f}", before, None)
 
 
@@ -206,7 +207,7 @@ def _row_of_no_key(
 
 
 def _change_key(key: str, change: str) -> str:
-    """The record key of a change of the row with that key."""
+    """The record key of a change: the row's key together with the identity of the change."""
     return _hashable(f'{key[:-1]}{"" if key == _NO_KEY else ","}"{change}"]')
 
 
@@ -237,7 +238,7 @@ def own_columns_plan(contract: Contract, purged: str) -> dict[str, Any]:
 
 
 ROW_TAGS = (None, None, None, None)
-"""The values of the columns of ``columns_tagged`` behind a row's own ones."""
+"""The values of the columns of ``columns_tagged`` after the row's own columns."""
 
 
 def order_at(contract: Contract) -> int:
@@ -251,8 +252,8 @@ def tagged(
     """A row in the columns of ``columns_tagged``.
 
     - ``order``: the row's order.
-    - ``purged``: the latest order of a purged tombstone. An older row may have been deleted since, so it carries its
-      record for the quarantine.
+    - ``purged``: the latest order of a purged tombstone. A row with an older order may have been deleted since, so it
+      carries its record for the quarantine.
     - ``kept``: gives the record as the quarantine keeps it.
     - ``left_out``: the same as in ``Decoded``.
     """
@@ -262,11 +263,11 @@ def tagged(
 def without_row(
     width: int, floor: str | None = None, reason: str | None = None, raw: str | None = None
 ) -> tuple[Any, ...]:
-    """A record that gives no row, in the columns of ``columns_tagged``.
+    """A record without a row, in the columns of ``columns_tagged``.
 
     - ``width``: the number of the lake table's columns.
     - ``floor``: the truncate marker that the record sets.
-    - ``reason``: why it cannot be decoded.
+    - ``reason``: why the record cannot be decoded.
     - ``raw``: the record as the quarantine keeps it.
     """
     return (*(None,) * width, None, floor, reason, raw)

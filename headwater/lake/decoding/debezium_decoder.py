@@ -50,13 +50,13 @@ _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 REKEYED = ("__debezium.newkey", "__debezium.oldkey")
 """The headers of the delete and of the insert into which Debezium splits an update of the primary key."""
 _EPOCH = "headwater.epoch"
-"""The header that the source connector gives every record after the first epoch."""
+"""The header of every record after the first epoch, which the source connector adds."""
 _IDENTITY = "headwater.identity"
-"""The header that the source connector gives an update or a delete whose old key PostgreSQL did not log."""
+"""The header of an update or a delete whose old key PostgreSQL did not log. The source connector adds it."""
 
 # The forms of Debezium's TOAST placeholder: a text, bytes in hexadecimal, an object for hstore, and arrays of these. An
-# array may also have its UUID (Java's nameUUIDFromBytes) or the codes of its letters. In Python, codes that are floats
-# equal the integers.
+# array may also have the placeholder's UUID (Java's nameUUIDFromBytes) or the codes of its letters. In Python, codes as
+# floats equal codes as integers.
 _IN_HEX = TOAST_PLACEHOLDER.encode().hex()
 _PLACEHOLDER_TEXTS = frozenset({TOAST_PLACEHOLDER, _IN_HEX})
 _PLACEHOLDER_ARRAYS = (
@@ -69,11 +69,13 @@ _PLACEHOLDER_HSTORE = f'{{"{TOAST_PLACEHOLDER}":'
 
 
 _NO_INSTANT = "1970-01-01T00:00:00Z"
-"""Debezium writes this for an unknown timestamp with time zone whose column takes no null."""
+"""Debezium writes this text for an unknown timestamp with time zone in a column that is NOT NULL."""
 
 
 def order(epoch: int, commit: int, lsn: int, snapshot: bool) -> str:
-    """The ``_order`` of a change, by which two changes of one key compare. It has 46 digits:
+    """The ``_order`` of a change, by which two changes of one key compare.
+
+    It has 46 digits:
 
     - the epoch (4 digits);
     - 0 for a snapshot's row, or 1 for a change;
@@ -85,7 +87,7 @@ def order(epoch: int, commit: int, lsn: int, snapshot: bool) -> str:
 
 
 def floor_below(order_: str) -> str:
-    """The truncate marker that deletes all rows older than a row of that order."""
+    """The truncate marker that deletes all rows with a lower order."""
     return order_[:-1] + "0"
 
 
@@ -93,19 +95,19 @@ class _Origin(NamedTuple):
     """The origin of a record."""
 
     epoch: int
-    """The epoch in which it was captured."""
+    """The epoch in which the record was captured."""
     position: str
-    """``topic/partition/offset``."""
+    """The record's position: ``topic/partition/offset``."""
     key: bytes | None
     """The record's key, JSON."""
     rekeyed: bool
-    """Whether it is one half of an update of the source's primary key."""
+    """Whether the record is one half of an update of the source's primary key."""
     without_old_key: bool
     """Whether PostgreSQL did not log the key of the changed row."""
 
 
 def is_inside(column: Column) -> bool:
-    """Whether a column takes a value from inside a JSON document. Others take a source column's whole value."""
+    """Whether a column takes a value from inside a JSON document, rather than a source column's whole value."""
     is_nested = column.type.kind in ("struct", "array")
     return len(column.path) > 1 or (is_nested and not SourceType.parse(column.source_type or "").array)
 
@@ -134,7 +136,8 @@ class PostgresDecoder:
             else:
                 streamed, queried = _whole_converter(column, snapshot=False), _whole_converter(column, snapshot=True)
                 if at in self._identity_of.partition_at and at not in self._identity_of.key_at:
-                    # A change must find the row's partition, which may come from a snapshot. So it converts likewise.
+                    # A change must find the row's partition, which a snapshot may have set. So both convert the value
+                    # in the same way.
                     streamed = queried
                 self._whole.append((at, source, column.name, streamed, queried))
         self._known = {column.path[0] for column in contract.columns}
@@ -177,6 +180,7 @@ class PostgresDecoder:
         """
         if value is None:
             return Decoded()
+        # Read the headers, then the event.
         epoch, rekeyed, without_old_key = self._epoch, False, False
         for name, content in headers:
             if name == _EPOCH:
@@ -191,6 +195,7 @@ class PostgresDecoder:
             raise BadRecord(f"not JSON: {error}") from None
         if self._excluded or self._masks:
             self._leave_out(event, self._excluded.__contains__)
+        # Decode the event. A bad record may still set a truncate marker and leave tombstones.
         floor = _snapshot_floor(event, epoch)
         try:
             decoded = self._decode(event, _Origin(epoch, position, key, rekeyed, without_old_key))
@@ -214,7 +219,7 @@ class PostgresDecoder:
         return Decoded(rows, floor)
 
     def row_key(self, image: Any) -> str | None:
-        """The record key of the row in an image, or in a record's key; None if it lacks a part of the key."""
+        """The record key of the row in an image, or in a record's key; None if a part of the key is missing."""
         if not isinstance(image, dict):
             return None
         values: list[Any] = [None] * len(self._contract.columns)
@@ -247,7 +252,7 @@ class PostgresDecoder:
     def _leave_out(self, event: Any, left_out: Callable[[str], bool]) -> None:
         """Remove columns from an event's images, and replace unmasked values of masked columns by null.
 
-        Such values were captured before the contract excluded or masked their columns.
+        Values in clear come from before the contract excluded or masked their columns.
         """
         if not isinstance(event, dict):
             return
@@ -262,7 +267,7 @@ class PostgresDecoder:
                         image[name] = None
 
     def _may_stay(self, value: Any, how: str | None) -> bool:
-        """Whether a value of a masked column is masked, null or the TOAST placeholder."""
+        """Whether a value of a masked column may be kept: it is masked, null or the TOAST placeholder."""
         if how is None or not isinstance(value, str):
             return value is None
         return value == TOAST_PLACEHOLDER or is_masked(value) is not None
@@ -279,7 +284,7 @@ class PostgresDecoder:
         try:
             event = json.loads(a2b_base64(record["value"]))
         except (KeyError, TypeError, ValueError):
-            record["value"] = None  # it cannot be parsed, so a hidden value in it cannot be found
+            record["value"] = None  # the line cannot be parsed, so hidden values in it cannot be found
         else:
             self._leave_out(event, left_out)
             record["value"] = b2a_base64(json.dumps(event).encode(), newline=False).decode()
@@ -296,7 +301,7 @@ class PostgresDecoder:
         op = event.get("op")
         order_ = _order_of(op, source, origin.epoch)
         if op == "d" and origin.rekeyed:
-            # If the contract's key is another one, the insert has the same location. So it must win over this delete.
+            # If the contract has another key, the insert has the same location. So it must win over this delete.
             order_ = floor_below(order_)
         if op == "t":
             return Decoded(floor=floor_below(order_))
@@ -308,6 +313,7 @@ class PostgresDecoder:
                 "that the contract needs. Set it on the table, then read the table again (headwater resync)"
             )
         tail = (op, order_, _source_time(source), origin.position)
+        # Make the row of a change; for a delete, only a tombstone.
         before, after = event.get("before"), event.get("after")
         if op == "d":
             return self._delete(before, origin.key, tail)
@@ -324,6 +330,7 @@ class PostgresDecoder:
                 raise
             reason = str(error) if isinstance(error, BadRecord) else reason_of(error)
             raise BadRecord(reason, buried=(self._tombstone(old, tail),)) from None
+        # If the row has moved, a tombstone goes to its former location.
         moved = old is not None and self._identity_of.moved(old, row)
         rows = (row, self._tombstone(old, tail)) if moved and old is not None else (row,)
         return Decoded(rows=rows)
@@ -344,7 +351,7 @@ class PostgresDecoder:
             and not any(before[name] and before[name] != _NO_INSTANT for name in others)
             and self._partition_sources - names
         ):
-            # Without FULL, Debezium writes null (or the value that stands for it) in all columns outside the key.
+            # Without FULL, Debezium writes null (or the value that stands for null) in all columns outside the key.
             raise BadRecord(
                 "a delete in a partitioned table whose before image has its key alone: REPLICA IDENTITY FULL expected",
                 buried=(tombstone,),
@@ -364,7 +371,7 @@ class PostgresDecoder:
                 return old
             if all(before.get(name) is not None for name in names):
                 return None
-        # The primary key is as it was: Debezium makes a delete and an insert of an update that changes it.
+        # The primary key has not changed: Debezium splits an update that changes the key into a delete and an insert.
         if self._partition_sources - names:
             raise BadRecord("an update of a partitioned table without its before image: REPLICA IDENTITY FULL expected")
         if not isinstance(after, dict):
@@ -372,8 +379,8 @@ class PostgresDecoder:
         changeable = self._key_sources - names if names else set()
         if changeable:
             raise BadRecord(
-                f"key: {', '.join(sorted(changeable))} is not in the source's primary key, and the before image with "
-                "its old value did not come along: REPLICA IDENTITY FULL expected"
+                f"key: {', '.join(sorted(changeable))} is not in the source's primary key, and the record lacks the "
+                "before image with its old value: REPLICA IDENTITY FULL expected"
             )
         return self._place(after)
 
@@ -403,6 +410,7 @@ class PostgresDecoder:
 
     def _read(self, image: Mapping[str, Any], unknown: Sequence[str], *, queried: bool) -> _Reading:
         reading = _Reading(len(self._contract.columns))
+        # Unmapped columns go to the rest, and whole columns to the row.
         for name in image.keys() - self._known:
             if name not in unknown:
                 reading.rest[name] = image[name]
@@ -414,6 +422,7 @@ class PostgresDecoder:
                 reading.values[at] = (read if queried else streamed)(value)
             except DEFECTS as error:
                 reading.refuse([name], error, (source,), value)
+        # Read the columns inside JSON documents.
         for source, inside in self._inside.items():
             text = image.get(source)
             if text is None:
@@ -431,15 +440,15 @@ class PostgresDecoder:
     def read_entries(self, entries: Mapping[tuple[str, ...], Any], *, queried: bool, refused: Collection[str]) -> Read:
         """Read entries of ``_rest`` into the columns.
 
-        - ``entries``: the entries by their paths. A JSON column is there as its text, or parsed if one of its columns
-          is among the ``refused``.
+        - ``entries``: the entries by their paths. The entry of a JSON column is a text, or a parsed document if one of
+          its columns is among the ``refused``.
         - ``queried``: whether the row comes from a snapshot.
         - ``refused``: the columns that have conversion errors.
         """
         image = {}
         for source, value in nested(entries, lambda inner: inner).items():
             if source not in self._inside:
-                # Converters expect floats, as json.loads gives them; the entry has exact decimals.
+                # Converters expect floats, as json.loads returns them. The entry has exact decimals.
                 image[source] = json.loads(dump_json(value))
             elif isinstance(value, str) and not set(refused) & set(self._inside[source].columns):
                 image[source] = value
@@ -531,8 +540,8 @@ class _Reading:
         return {path: value for path, value in self.rest.items() if path in self._refused}
 
     def lose(self, columns: Sequence[str], source: str) -> None:
-        """Record that the columns' value is unknown. There is nothing to keep in ``_rest``."""
-        reason = f"{source}: its TOASTed value did not come along: REPLICA IDENTITY FULL expected"
+        """Record that the columns' value is unknown. ``_rest`` has no value of it either."""
+        reason = f"{source}: PostgreSQL did not log its TOASTed value: REPLICA IDENTITY FULL expected"
         self.unfit.update((name, reason) for name in columns)
 
 
@@ -543,7 +552,7 @@ def _names(key: bytes | None) -> set[str]:
 
 
 def _order_of(op: Any, source: Mapping[str, Any], epoch: int) -> str:
-    """The order of an event of that operation. Raises BadRecord if its ``source`` lacks a part of it."""
+    """The order of an event with this operation. Raises BadRecord if its ``source`` lacks a part of the order."""
     lsn = source.get("lsn")
     read_first = op == "r"
     if read_first and source.get("snapshot") == "incremental":
@@ -556,7 +565,7 @@ def _order_of(op: Any, source: Mapping[str, Any], epoch: int) -> str:
 
 
 def _lsn_read(sequence: Any) -> int | None:
-    """The position of the log (an LSN) when an incremental snapshot read a row.
+    """The position of the log (an LSN) at which an incremental snapshot read a row.
 
     Such a row has no LSN of its own. It is newer than all changes up to that position, and older than all later ones.
     """
@@ -579,7 +588,7 @@ def _epoch(content: str | None) -> int:
 def _snapshot_floor(event: Any, epoch: int) -> str | None:
     """The truncate marker that a snapshot's end sets; None for other events.
 
-    A snapshot ends with its last row or with a record behind it.
+    A snapshot ends with its last row, or with a record after that row.
     """
     source = event.get("source") if isinstance(event, dict) else None
     if not isinstance(source, dict) or event.get("op") not in ("r", "t") or type(source.get("lsn")) is not int:
@@ -592,9 +601,9 @@ def _snapshot_floor(event: Any, epoch: int) -> str | None:
 def _commit_before(sequence: Any, lsn: int) -> int:
     """The LSN of the last commit that Debezium had seen when the change's transaction began to arrive.
 
-    It stands in ``source.sequence``: ``["<that LSN>","<the change's own LSN>"]``. If Debezium had seen no commit, the
-    change's own LSN takes its place. That order is right. An earlier transaction with the same key was committed before
-    this LSN, and a later one has at least this transaction's commit.
+    ``source.sequence`` has it: ``["<LSN of the last commit>","<the change's own LSN>"]``. If Debezium had seen no
+    commit, the change's own LSN takes its place. That order is right. An earlier transaction with the same key was
+    committed before this LSN, and a later one has at least this transaction's commit.
     """
     if sequence is None:
         return lsn
@@ -622,7 +631,7 @@ def _times(event: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _is_placeholder(value: Any) -> bool:
-    """Whether a value is the TOAST placeholder in the form of any type. The type of an unmapped column is unknown."""
+    """Whether a value is the TOAST placeholder of any type. The type of an unmapped column is unknown."""
     kind = type(value)
     if kind is str:
         return value in _PLACEHOLDER_TEXTS or value.startswith(_PLACEHOLDER_HSTORE)
@@ -632,7 +641,7 @@ def _is_placeholder(value: Any) -> bool:
 
 
 class _Inside:
-    """The columns that come from the value at ``path`` in a JSON column: from all of it, or from its members."""
+    """The columns that take the value at ``path`` in a JSON column, or members of that value."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self.columns: list[str] = []
@@ -641,7 +650,7 @@ class _Inside:
         self._members: dict[str, _Inside] = {}
 
     def add(self, at: int, column: Column) -> None:
-        """Add the column at position ``at`` of a row. It reads this value, or one inside it."""
+        """Add the column at position ``at`` of a row. The column takes this value, or a value inside."""
         self.columns.append(column.name)
         further = column.path[len(self._path) :]
         if further:
@@ -651,12 +660,12 @@ class _Inside:
             self._whole.append((at, column.name, json_converter(column.type)))
 
     def read(self, value: Any, reading: _Reading, *, held: bool = False) -> None:
-        """Set the columns of a value. The parts that no column takes go to the rest under their dotted paths.
+        """Set the columns of a value. Parts that no column takes go to the rest under their dotted paths.
 
         ``held``: whether a column takes an enclosing value. That column has already put its leftovers into the rest.
         """
         path = dotted(self._path)
-        # The enclosing column has left this value over: the columns here decide anew what of it stays.
+        # The enclosing column has left this value over. Now the columns here decide which parts stay in the rest.
         if held and path in reading.rest:
             del reading.rest[path]
             held = False
@@ -664,6 +673,7 @@ class _Inside:
             if not self._whole and not held:
                 reading.rest[path] = None
             return
+        # Set the columns that take the whole value, then the columns that take its members.
         if self._whole:
             left = self._take(value, reading)
             reading.rest.update({} if held else left)
@@ -685,7 +695,7 @@ class _Inside:
     def _take(self, value: Any, reading: _Reading) -> dict[str, Any]:
         """Set the columns that take all of a value. Returns the parts that none of them takes, by their dotted paths.
 
-        It returns nothing if the value does not fit one of the columns: then all of it is kept in the rest.
+        If the value does not fit one of the columns, it returns nothing: then the whole value is kept in the rest.
         """
         left: dict[str, Any] | None = None
         refused = False
@@ -704,7 +714,7 @@ class _Inside:
 def _in_both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     """The parts of a value that two columns both leave over, by their paths.
 
-    One column may leave over a whole object, and the other one a part of it: then the part counts.
+    If one column leaves over a whole object, and the other column a part of that object, then the part counts.
     """
 
     def within(path: str, paths: dict[str, Any]) -> bool:
@@ -752,9 +762,9 @@ def decode_lines(
 
 
 def kept_decoder(contract: Contract, epoch: int, purged: str = "") -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
-    """A function that decodes a record of the quarantine. Its arguments are the record and its object's name.
+    """A function that decodes a record of the quarantine, given the record and the name of its object.
 
-    ``epoch`` is the epoch in which the record was read first.
+    ``epoch`` is the epoch in which the record was first read.
     """
     decoder = PostgresDecoder(contract, epoch)
 

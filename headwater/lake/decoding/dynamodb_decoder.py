@@ -1,9 +1,9 @@
 """The reference decoder of DynamoDB's changes and exported items: turns them into rows of a lake table.
 
-Decoding takes as long as making the Python objects, and most of a record needs none. Unmapped attributes go to
-``_rest`` as the text that they are, and only the partition matters in the old image. So msgspec splits a record into
-the text of each attribute, and ``dynamodb_values`` converts the attributes that columns name. Changes have the JSON of
-DynamoDB's Kinesis destination; docs/decisions/dynamodb-decoding.md.
+Decoding takes as long as making the Python objects, and most parts of a record need no object. Unmapped attributes go
+to ``_rest`` as text, and of the old image only the partition matters. So msgspec splits a record into the text of each
+attribute, and ``dynamodb_values`` converts the attributes that columns name. Changes have the JSON of DynamoDB's
+Kinesis destination; see docs/decisions/dynamodb-decoding.md.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from headwater.lake.decoding.rest_values import Read, RestForm, RowRest, nested
 
 _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
 _MICROS = {"MILLISECOND": 1000, "MICROSECOND": 1}
-_TIE_DIGITS = 56  # as many as a Kinesis sequence number has at most
+_TIE_DIGITS = 56  # the most digits of a Kinesis sequence number
 _EXPORTED, _CHANGED = 0, 1  # an exported item is older than a change of the same time
 _MARGIN_MICROS = 60 * 10**6
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -70,7 +70,7 @@ class DynamoDecoder:
 
     Raises UserError if the contract needs a key of masks and there is none.
 
-    - ``epoch``: the epoch of the changes. An operator raises it when the source's history was cut.
+    - ``epoch``: the epoch of the changes. An operator raises it when the source has lost changes.
     - ``table``: the table's actual name, if the contract has another one.
     - ``mask_key``: the key of masks by HMAC.
     """
@@ -95,7 +95,7 @@ class DynamoDecoder:
 
         - ``data``: the record's data, JSON.
         - ``sequence``: its sequence number; None if the source gives none.
-        - ``position``: goes to ``_position``; if it is empty, the record's eventID does.
+        - ``position``: goes to ``_position``; if it is empty, the record's eventID goes there.
         """
         if data is None:
             raise BadRecord("record: found no data, expected JSON")
@@ -128,7 +128,7 @@ class DynamoDecoder:
     def told(self, data: str | bytes, sequence: str | None) -> tuple[list[str], str | None]:
         """The record keys of the items in a change, and its order; None for the order if the change lacks a part of it.
 
-        Raises the exceptions of ``DEFECTS`` if it is no change.
+        Raises the exceptions of ``DEFECTS`` if the data is not a change.
         """
         record = _members(_unicode(data))
         change = _members(record["dynamodb"])
@@ -146,7 +146,7 @@ class DynamoDecoder:
         return self._row_keys([_members(_unicode(line))["Item"]]), order
 
     def _row_keys(self, images: Iterable[Raw | None]) -> list[str]:
-        """The record keys of those images that have a complete key."""
+        """The record keys of the images that have a complete key."""
         found = []
         for image in images:
             try:
@@ -160,9 +160,9 @@ class DynamoDecoder:
         return found
 
     def kept(self, text: str | bytes | None) -> str | bytes | None:
-        """A record's data or an item's line as the quarantine may keep it: with the contract's hidden values hidden.
+        """A record's data or an item's line for the quarantine, without the contract's hidden values.
 
-        Returns None if it cannot be parsed, so that a hidden value in it cannot be found.
+        Returns None if the text cannot be parsed, because a hidden value in it cannot be found.
         """
         return self._left_out.of_text(text)
 
@@ -179,9 +179,10 @@ class DynamoDecoder:
         # A repeated record has another sequence number, and the same eventID.
         change_id = _order(self._epoch, micros, _CHANGED, _event_digits(record.event_id)) if self._is_history else None
         tail = (op, order, moment(micros), position or f"event/{record.event_id}")
+        # Make the row of a change; for a removed item, only a tombstone.
         partition = self._columns.partition
         if partition and op != "c" and change.OldImage is None:
-            raise BadRecord(f"{record.event_name} without OldImage: it would tell the partition")
+            raise BadRecord(f"{record.event_name} without OldImage, expected one: it has the partition")
         if op == "d":
             by = "ttl" if _is_time_to_live(record.user_identity) else "client"
             return Decoded((self._tombstone(self._columns.place(change), tail, by, change_id),))
@@ -196,10 +197,11 @@ class DynamoDecoder:
                 raise
             buried = self._tombstone(self._columns.place(change), tail, None, change_id)
             raise BadRecord(str(_bad(error)), buried=(buried,)) from None
+        # If the partition has changed, a tombstone goes to the item's former location.
         if op == "u" and any(_member(change.OldImage, column) != image.get(column.name) for column in partition):
             old = self._columns.place(change)
             if self._identity.moved(old, row):
-                # Nobody deleted the item: only its row in the former partition goes, so there is no deleted_by.
+                # Nobody deleted the item, only its row in the former partition. So the tombstone has no deleted_by.
                 return Decoded((row, self._tombstone(old, tail, None, change_id)), left_out=len(lost))
         return Decoded((row,), left_out=len(lost))
 
@@ -222,7 +224,9 @@ class DynamoDecoder:
 
 
 def _order(epoch: str, micros: int, kind: int, tie: str) -> str:
-    """The ``_order`` of a change, by which two changes of an item compare. It has 81 digits:
+    """The ``_order`` of a change, by which two changes of an item compare.
+
+    It has 81 digits:
 
     - ``epoch`` (4 digits);
     - ``micros``: the time in microseconds since 1970 (20 digits);
@@ -235,7 +239,7 @@ def _order(epoch: str, micros: int, kind: int, tie: str) -> str:
 def _place(exported_at_micros: int) -> int:
     """The time in the order of an export's items, in microseconds since 1970: a minute before the export's time.
 
-    The time of a change is approximate, and an exported item must not win over a change that came after it.
+    The time of a change is approximate, and an exported item must not win over a later change.
     """
     return max(exported_at_micros - _MARGIN_MICROS, 1)
 
@@ -261,9 +265,9 @@ def _sequence_digits(sequence: str) -> str:
 
 
 def _event_digits(event_id: Any) -> str:
-    """Digits that are the same whenever an event comes again, and different for different events."""
+    """Digits that are the same for a repeated event, and different for different events."""
     if not isinstance(event_id, str) or not event_id:
-        raise BadRecord(f"eventID: found {event_id!r}, expected a text, because it tells a repeated record")
+        raise BadRecord(f"eventID: found {event_id!r}, expected a text, which identifies repeated records")
     digest = int.from_bytes(hashlib.sha256(event_id.encode()).digest(), "big")
     return f"{digest % 10**_TIE_DIGITS:0{_TIE_DIGITS}d}"
 
@@ -275,26 +279,37 @@ class _Exported(msgspec.Struct):
     """A line of an export."""
 
     Item: dict[str, Raw]
+    """The item's attributes, as JSON texts."""
 
 
 class _Change(msgspec.Struct):
     """The change in a record. Members of type ``Any`` are checked where they are used."""
 
     ApproximateCreationDateTime: Any = None
+    """The time of the change."""
     ApproximateCreationDateTimePrecision: Any = None
+    """The unit of that time."""
     Keys: dict[str, Raw] | None = None
+    """The item's key."""
     NewImage: dict[str, Raw] | None = None
+    """The item after the change."""
     OldImage: dict[str, Raw] | None = None
+    """The item before the change."""
 
 
 class _Record(msgspec.Struct, rename="camel"):
     """A Kinesis record."""
 
     dynamodb: _Change
+    """The change."""
     table_name: Any = None
+    """The table's name."""
     event_name: Any = None
+    """The kind of the change: INSERT, MODIFY or REMOVE."""
     event_id: Any = msgspec.field(default=None, name="eventID")
+    """The event's id, which repeated records share."""
     user_identity: Any = None
+    """The identity that made the change; only DynamoDB's TTL sets it."""
 
 
 def _member(image: _Image | None, column: AttributeColumn) -> Raw | None:
@@ -310,7 +325,7 @@ def _plain(raw: Raw | None) -> Any:
 
 
 def _unicode(data: str | bytes) -> str | bytes:
-    """The data as it is. Raises UnicodeError if it is not UTF-8: msgspec checks only the parts that it reads."""
+    """The unchanged data. Raises UnicodeError if it is not UTF-8: msgspec checks only the parts that it reads."""
     if isinstance(data, bytes) and not data.isascii():
         data.decode("utf-8")
     return data
@@ -323,7 +338,7 @@ def _bad(error: BaseException) -> BadRecord:
 
 def _micros(time: Any, precision: Any) -> int:
     """ApproximateCreationDateTime in microseconds since 1970."""
-    # Records name the precision since it can be chosen; before that, there were only milliseconds.
+    # Newer records name the precision. Before users could choose it, all times were in milliseconds.
     unit = _MICROS.get("MILLISECOND" if precision is None else precision)
     if unit is None:
         raise BadRecord(f"ApproximateCreationDateTimePrecision: found {precision!r}, expected {' or '.join(_MICROS)}")
@@ -367,8 +382,8 @@ class _Columns:
     def read(self, image: _Image, lost: Sequence[str] = ()) -> tuple[list[Any], str | None, dict[str, str]]:
         """Read an image. Returns the columns' values, ``_rest``, and why a column has no value, by the column's name.
 
-        ``lost`` are the attributes that the image has lost, because the path to a hidden value in them leads through
-        something else than maps. Raises BadRecord if a column of the key has no value.
+        ``lost`` are the attributes that were removed from the image. The path to a hidden value in them leads through a
+        value that is not a map. Raises BadRecord if a column of the key has no value.
         """
         reading = _Reading(self._blank.copy())
         self._attributes.read(image, reading)
@@ -435,7 +450,7 @@ class _Reading:
         """The values that do not fit, as opening and text, by their paths."""
 
     def without_rest(self) -> _Reading:
-        """The same reading with a rest of its own, for columns inside a value whose leftovers ``Claims`` finds."""
+        """The same reading with an empty rest, for columns inside a value. ``Claims`` finds the value's leftovers."""
         inner = _Reading(self.values)
         inner.unfit, inner.refused = self.unfit, self.refused
         return inner
@@ -459,7 +474,7 @@ class _Attributes:
             if column.path[len(where)] in shared:
                 self._claims[column.path[len(where)]].add(column.path[len(where) + 1 :], column.type)
         self._known = self._ending.keys() | leading.keys()
-        # Most attributes: those of one column, with no path that leads into them.
+        # Most attributes belong to one column, and no path leads into them.
         self._fast = {
             name: ending[0].fast for name, ending in self._ending.items() if len(ending) == 1 and name not in leading
         }
@@ -490,7 +505,7 @@ class _Attributes:
                     values[at] = value if convert is None else convert(value)
                     continue
                 except DEFECTS:
-                    pass  # the value does not fit, or has leftovers: _take finds out which
+                    pass  # the value does not fit or has leftovers: _take decides which
             self._take(name, raw, reading)
 
     def refuse(self, column: AttributeColumn, reason: str, raw: Raw, reading: _Reading) -> None:
@@ -501,10 +516,11 @@ class _Attributes:
         reading.refused[path_of((*self._where, name))] = (self._opening(name), raw)
 
     def _take(self, name: str, raw: Raw, reading: _Reading) -> None:
-        """Read an attribute that columns name from its parsed JSON."""
+        """Read an attribute that columns name, from its parsed JSON."""
         value = parse(raw)
         if value is None:
             return
+        # Read the columns inside the value first, then the columns that take all of it.
         ending, inside = self._ending.get(name, ()), self._inside.get(name)
         if is_null(value):
             reading.rest += (self._opening(name), raw)

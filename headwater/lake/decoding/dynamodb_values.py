@@ -1,8 +1,8 @@
 """Converts DynamoDB's typed attribute values, such as ``{"N": "1.5"}``, to the values of a lake table's columns.
 
 Each type has one conversion, with a fast and a full way that give the same value. In the fast way msgspec checks and
-builds the value; it works only if nothing of the value is left over. The full way reads parsed JSON. It also finds
-unmapped fields (for ``_rest``) and names the defect (for the quarantine); docs/decisions/dynamodb-decoding.md.
+builds the value; it works only if no part of the value is left over. The full way reads parsed JSON. It also finds
+unmapped fields (for ``_rest``) and names the defect (for the quarantine); see docs/decisions/dynamodb-decoding.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headwater.lake.decoding.changes import plain_digits
 from headwater.lake.decoding.exact_values import Converter, Unfit, dotted, scalar_converter, unfit
 from headwater.lake.decoding.transformed_values import part_of, transforming
 
-# The exceptions that a defect of a record raises while it is parsed and converted.
+# A defective record raises one of these exceptions while it is parsed and converted.
 DEFECTS = (msgspec.MsgspecError, *exact_values.DEFECTS)
 NULL_TEXT = Raw(b'{"NULL":true}')
 """DynamoDB's null, byte for byte."""
@@ -49,21 +49,21 @@ TAGS_INSIDE = {
     "array": "L",
     "struct": "M",
 }
-"""The type that a value inside a map or a list must have, by the lake's."""
+"""The type tag that a value inside a map or a list must have, by the lake type."""
 
 Path = tuple[Any, Any]
 """The path of a value: the path of its map or list (None for the item itself), and its name or index there."""
 Leftovers = list[tuple[Path, Any]]
-"""Values that no type names, with their paths."""
+"""Values that no lake type names, with their paths."""
 Fast = tuple[int, Callable[[Raw], Any], "Converter | None"]
 """The fast way of a column.
 
 1. The column's position in a row.
-2. A decoder that checks the type tag and gives the value behind it, as ``value``.
-3. A converter from that to the column's value; None if they are the same.
+2. A decoder that checks the type tag and returns the value behind the tag, as ``value``.
+3. A converter from that value to the column's value; None if both are the same.
 """
 _InParts = Callable[[Any, Path, Leftovers], Any]
-"""Converts the value behind a tag, at that path. Parts that no type names go to the leftovers."""
+"""Converts the value behind a tag, at a path. Parts that no type names go to the leftovers."""
 
 parse = msgspec.json.Decoder().decode
 dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -72,8 +72,8 @@ dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=Fal
 class AttributeColumn:
     """A column of the lake: its path in an item, and its conversion.
 
-    ``fast`` converts a value if nothing of it is left over, and ``take`` converts every value. If ``plain``, equal
-    numbers become equal texts, as keys and partitions need it.
+    ``fast`` converts a value if no part of it is left over, and ``take`` converts every value. If ``plain``, equal
+    numbers become equal texts, which keys and partitions need.
     """
 
     def __init__(self, at: int, column: Column, *, plain: bool) -> None:
@@ -138,14 +138,14 @@ def spell(path: Path) -> str:
 
 
 def in_unicode(text: str) -> str:
-    """The JSON as it is. Raises UnicodeError if an escape stands for half a surrogate pair."""
+    """The unchanged JSON. Raises UnicodeError if an escape stands for half a surrogate pair."""
     if "\\u" in text:
         dump(json.loads(text, parse_float=str)).encode("utf-8")
     return text
 
 
 class Claims:
-    """The parts of one attribute's value that several columns take, and so the parts that none of them takes."""
+    """Records which parts of one attribute's value columns take, and finds the parts that no column takes."""
 
     def __init__(self) -> None:
         self._held = False
@@ -171,7 +171,7 @@ class Claims:
     def left(self, value: Any, path: Path, refused: Container[Path]) -> Iterator[tuple[Path, Any]]:
         """The parts of the parsed value at the path that no column takes, except within a ``refused`` value.
 
-        A refused value is kept whole elsewhere.
+        A refused value is kept as a whole elsewhere.
         """
         if path in refused:
             return
@@ -197,15 +197,16 @@ class Claims:
 
 
 class _Conversion(NamedTuple):
-    """The conversion of the value behind a type tag to the lake's value. One of ``whole`` and ``in_parts`` is None."""
+    """The conversion of the value behind a type tag to the lake's value. Either ``whole`` or ``in_parts`` is None."""
 
     beside: Any
-    """Fast way: the type that msgspec builds of the value."""
+    """Fast way: the type of the value that msgspec builds."""
     fast: Converter | None
-    """Fast way: makes the lake's value of that; None if they are the same."""
+    """Fast way: makes the lake's value from that value; None if both are the same."""
     whole: Converter | None
-    """Full way, if nothing can be left over: converts the parsed value."""
+    """Full way if no part can be left over: converts the parsed value."""
     in_parts: _InParts | None = None
+    """Full way if parts may be left over: converts the parsed value, and collects the leftovers."""
 
     def full(self, raw: Any, path: Path, leftovers: Leftovers) -> Any:
         """The value in the full way."""
@@ -243,7 +244,7 @@ def _scalar(tag: str, type_: Type, plain: bool) -> _Conversion:
 
 
 def _set(member: _Conversion) -> _Conversion:
-    """A set of scalars, whose members have no tags of their own."""
+    """The conversion of a set of scalars, whose members have no tags of their own."""
     convert: Any = member.whole
 
     def whole(raw: Any) -> list[Any]:
@@ -253,7 +254,10 @@ def _set(member: _Conversion) -> _Conversion:
 
 
 def _list(element: Type) -> _Conversion:
-    """The conversion of a list. A NULL in it is null; in a list of maps or lists it is also a leftover."""
+    """The conversion of a list.
+
+    A NULL in the list is null. In a list of maps or lists it is also a leftover.
+    """
     tag = TAGS_INSIDE[element.kind]
     member = _conversion(tag, element)
     beside: Any = list[_tagged(tag, member.beside)]  # type: ignore[misc]
@@ -280,7 +284,10 @@ def _list(element: Type) -> _Conversion:
 
 
 def _struct(type_: Type) -> _Conversion:
-    """The conversion of a map whose members the type names. Other members, and members that are NULL, are leftovers."""
+    """The conversion of a map whose members the type names.
+
+    Other members, and members that are NULL, are leftovers.
+    """
     names = [name for name, _ in type_.fields]
     tags = [TAGS_INSIDE[member.kind] for _, member in type_.fields]
     conversions = [_conversion(tag, member) for tag, (_, member) in zip(tags, type_.fields, strict=True)]
@@ -289,6 +296,7 @@ def _struct(type_: Type) -> _Conversion:
 
 def _fast_struct(names: list[str], tags: list[str], conversions: list[_Conversion]) -> tuple[Any, Converter]:
     """``beside`` and ``fast`` of a map's conversion."""
+    # Build a msgspec type with a field per member, and remember which members need a further conversion.
     fields, paths, converters = [], [], []
     for at, (name, tag, member) in enumerate(zip(names, tags, conversions, strict=True)):
         tagged = _tagged(tag, member.beside)
@@ -322,6 +330,7 @@ def _struct_in_parts(names: list[str], tags: list[str], conversions: list[_Conve
             raise unfit(raw, "a map")
         values: list[Any] = []
         present = 0
+        # Convert the members that the type names. Count them, to find out whether there are others.
         for name, tag, whole, in_parts in members:
             value = raw.get(name)
             if value is None:
@@ -380,18 +389,18 @@ def _members(raw: Any) -> list[Any]:
 
 # --- Rules of single values -------------------------------------------------------------------------------------------
 
-# A slot of C: it refuses everything that is no str, and costs less than a function.
+# This slot of C refuses everything but str, and costs less than a function.
 _text: Converter = str.__str__
 _date = scalar_converter(Type("date"))
 
 
 def _number(type_: Type, plain: bool) -> Converter:
-    """A number's digits, exactly: nothing here rounds."""
+    """A converter of a number's digits. It never rounds."""
     if type_.kind == "string":
         return _plain_text if plain else _number_text
     exact = scalar_converter(type_)
     if type_.kind != "decimal":
-        digits = 9 if type_.kind == "int" else 18  # so few always fit
+        digits = 9 if type_.kind == "int" else 18  # so few digits always fit
         short = re.compile(rf"-?\d{{1,{digits}}}\Z", re.ASCII).match
         return lambda raw: int(raw) if short(raw) else exact(_integer(raw))
     whole, scale = type_.precision - type_.scale, type_.scale
@@ -427,7 +436,7 @@ def _bytes(raw: Any) -> bytes:
 
 
 def _document_of_text(tag: str, inside: Raw) -> str:
-    """A map's or a list's DynamoDB JSON, made of the text behind its tag."""
+    """The DynamoDB JSON of a map or a list, made from the text behind its tag."""
     text = msgspec.json.format(inside, indent=-1).decode()
     if text[0] != ("{" if tag == "M" else "["):
         raise unfit(text, f"type {tag}")
@@ -435,7 +444,7 @@ def _document_of_text(tag: str, inside: Raw) -> str:
 
 
 def _document(tag: str, inside: Any) -> str:
-    """A map's or a list's DynamoDB JSON, made of the parsed content behind its tag."""
+    """The DynamoDB JSON of a map or a list, made from the parsed content behind its tag."""
     value = {tag: inside}
     if not isinstance(inside, DOCUMENTS[tag]):
         raise unfit(value, f"type {tag}")
@@ -449,14 +458,14 @@ def _transforming(tag: str, column: Column, transform: Transform) -> _Conversion
     if tag == "S" and not transform.is_bucket:
         part = functools.partial(_part_of_written, transform=transform)
         return _Conversion(str, part, part)
-    # A number is written in one way, so that it has one bucket.
+    # Each number is written in only one way, so that it has one bucket.
     whole: Any = _conversion(tag, column.before_transform().type, plain=True).whole
     convert = transforming(whole, transform)
     return _Conversion(str, convert, convert)
 
 
 def _part_of_written(raw: Any, transform: Transform) -> str:
-    """The month, day or hour of a date or timestamp in ISO 8601, as it is written: the offset is ignored."""
+    """The month, day or hour of a date or timestamp in ISO 8601, from its text; the offset is ignored."""
     _date(raw[:_DATE_LENGTH])
     behind = raw[_DATE_LENGTH : _DATE_LENGTH + 1]
     if transform.part == HOUR:

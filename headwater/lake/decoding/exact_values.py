@@ -28,7 +28,7 @@ _DATE_LENGTH = len("2024-02-29")
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(Z|[+-]\d\d(?::?\d\d)?)?\Z"
 )
-# The usual form of a timestamp. fromisoformat reads it several times as fast.
+# The usual form of a timestamp. fromisoformat reads this form several times as fast.
 _USUAL_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3}|\.\d{6})?Z\Z", re.ASCII).match
 _INT32 = 2**31
 _INT64 = 2**63
@@ -38,15 +38,15 @@ EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 FIRST_DAY = dt.date.min.toordinal() - EPOCH_DAY
 LAST_DAY = dt.date.max.toordinal() - EPOCH_DAY
 DAY_MICROS = 86_400_000_000
-FIRST_UNSHIFTED = dt.date(1582, 10, 26)  # dates from here on are not shifted by the Julian calendar, in any time zone
-MILLI_DIGITS = 3  # Debezium counts timestamps of at most so many digits in milliseconds, others in microseconds
+FIRST_UNSHIFTED = dt.date(1582, 10, 26)  # from this date on, the Julian calendar shifts no date, in any time zone
+MILLI_DIGITS = 3  # Debezium counts timestamps with at most this many digits in milliseconds, others in microseconds
 _parse_exactly = json.JSONDecoder(parse_float=Decimal).decode
-_INT_DIGITS = 4_000  # fewer than Python's limit, 4300, and more than any type of a column holds
-_MAX_LEVELS = 100  # functions on documents recurse once or more per level, and Python allows about 1000 calls
-# An escape of a surrogate. If one is there, each text is checked for half a pair.
+_INT_DIGITS = 4_000  # fewer than Python's limit (4300), and more than any column type holds
+_MAX_LEVELS = 100  # functions on documents recurse at least once per level, and Python allows about 1000 nested calls
+# An escape of a surrogate. If a document has one, each of its texts is checked for half a pair.
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]").search
 
-# The exceptions of converting a value that does not have its column's type or form.
+# Converting a value that does not have its column's type or form raises one of these exceptions.
 DEFECTS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
 
 
@@ -55,7 +55,7 @@ class Unfit(ValueError):
 
 
 class NoUnicode:
-    """A JSON text with half a surrogate pair. It is no ``str``, so no column takes it.
+    """A JSON text with half a surrogate pair. It is not a ``str``, so no column takes it.
 
     PostgreSQL's ``json`` stores such an escape, but UTF-8 cannot encode the character.
     """
@@ -124,7 +124,7 @@ def _integer_text(value: Any) -> str:
 
 
 def _numeric_text(value: Any) -> str:
-    """A numeric as PostgreSQL prints it; Debezium spells its NaN in capitals and may use an exponent."""
+    """A numeric as PostgreSQL prints it. Debezium writes NaN in capitals, and may use an exponent."""
     text = _text(value)
     special = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
     if text.upper() in special:
@@ -154,7 +154,7 @@ def _decimal(precision: int, scale: int) -> Converter:
 
 
 def _date(value: Any) -> dt.date:
-    # Python 3.11's fromisoformat reads more forms of a date, but none of those has dashes at these places.
+    # Python 3.11's fromisoformat reads other forms of a date too, but none of them has dashes at these places.
     if isinstance(value, str) and len(value) == _DATE_LENGTH and value[4] == value[7] == "-":
         try:
             return dt.date.fromisoformat(value)
@@ -202,7 +202,10 @@ def _bytes_from_hex(value: Any) -> bytes:
 
 
 def _days(first: dt.date) -> Converter:
-    """A converter of days since 1970-01-01, Debezium's form of a date. Infinities and years beyond 9999 do not fit."""
+    """A converter of days since 1970-01-01, Debezium's form of a date.
+
+    Infinities and years beyond 9999 do not fit.
+    """
     lowest = first.toordinal() - EPOCH_DAY
 
     def convert(value: Any) -> dt.date:
@@ -214,7 +217,10 @@ def _days(first: dt.date) -> Converter:
 
 
 def _moment(first: dt.date, unit: int) -> Converter:
-    """A converter of a timestamp without time zone, counted in ``unit`` microseconds since 1970-01-01; taken as UTC."""
+    """A converter of a timestamp without time zone, in units of ``unit`` microseconds since 1970-01-01.
+
+    The timestamp is taken as UTC.
+    """
     lowest = (first.toordinal() - EPOCH_DAY) * DAY_MICROS
     highest = (LAST_DAY + 1) * DAY_MICROS
 
@@ -250,7 +256,7 @@ def _instant_text(first: dt.date) -> Converter:
 
 
 def _time_text(value: Any) -> str:
-    """Microseconds since midnight as PostgreSQL prints a time; 24:00:00 is one of its times."""
+    """A time of day in microseconds, as PostgreSQL prints it. 24:00:00 is a valid time."""
     if type(value) is not int or not 0 <= value <= DAY_MICROS:
         raise unfit(value, "the microseconds of a day")
     seconds, micros = divmod(value, 1_000_000)
@@ -340,7 +346,10 @@ def _json_scalar(target: Type) -> Converter:
 
 
 def _json_double(value: Any) -> float:
-    """A JSON number as a double. JSON numbers are decimals, so a double fits only if it prints as the same number."""
+    """A JSON number as a double. It fits only if the double prints as the same number.
+
+    JSON numbers are decimals.
+    """
     if type(value) is bool or not isinstance(value, (int, Decimal)):
         raise unfit(value, "a number")
     number = float(value)
@@ -350,12 +359,12 @@ def _json_double(value: Any) -> float:
 
 
 def dotted(path: Sequence[str]) -> str:
-    """A path as text. A name with a dot or a quote is written as a JSON string, so different paths differ."""
+    """A path as text. A name with a dot or a quote is a JSON string, so different paths have different texts."""
     return ".".join(json.dumps(name) if "." in name or '"' in name else name for name in path)
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON with exact numbers. Raises Unfit if it is no JSON, or has more than 100 levels.
+    """Parse JSON with exact numbers. Raises Unfit if the text is not JSON, or has more than 100 levels.
 
     An integer with more than 4000 digits becomes a Decimal. A text with half a surrogate pair becomes ``NoUnicode``.
     """
@@ -391,7 +400,7 @@ def _too_deep(text: str) -> Unfit:
 
 
 def _is_too_deep(value: Any) -> bool:
-    """Whether a parsed document has more levels of arrays and objects than it may have."""
+    """Whether a parsed document has more levels of arrays and objects than allowed."""
     level = [value]
     for _ in range(_MAX_LEVELS + 1):
         level = [item for item in level if type(item) in (dict, list)]
@@ -418,7 +427,7 @@ def _encodes(text: str) -> bool:
 
 
 def dump_json(value: Any) -> str:
-    """Write JSON; Decimals keep their digits, which ``json.dumps`` cannot do, and ``NoUnicode`` its escape."""
+    """Write JSON. Decimals keep their digits, which ``json.dumps`` cannot do, and ``NoUnicode`` keeps its escape."""
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, NoUnicode):
@@ -432,11 +441,11 @@ def dump_json(value: Any) -> str:
 
 
 def column_converter(column: Column, snapshot: bool) -> Converter:
-    """A converter for a whole source column as it stands in Debezium's envelope (paths into JSON excepted).
+    """A converter for a whole source column, as Debezium's envelope has its value.
 
-    ``snapshot``: for rows that Debezium read by a query. These rows, and all arrays, come through the JDBC driver. It
-    loses the era, and shifts dates before 1582-10-15 to the Julian calendar (seen with Debezium 3.6.1). So dates there
-    that may have been shifted do not fit. Dates in streamed changes are right.
+    ``snapshot``: whether Debezium read the rows by a query. These rows, and all arrays, come through the JDBC driver.
+    The driver loses the era, and shifts dates before 1582-10-15 to the Julian calendar (seen with Debezium 3.6.1). So
+    dates in these rows that may have been shifted do not fit. Dates in streamed changes are right.
     """
     source = SourceType.parse(column.source_type or "")
     first = FIRST_UNSHIFTED if snapshot or source.array else dt.date.min

@@ -1,8 +1,8 @@
 """The change of a key that counts, however late it arrives: the latest by ``_order``, if above the truncate marker.
 
-Within a batch these functions decide. Across batches Hudi compares ``_order`` in the same way, because ``table``
-makes it the ordering field. So a late delete removes no newer row, and a late update does not bring a deleted row
-back. If the tombstone that would show the delete is purged, a late update is a bad record.
+These functions decide within a batch. Across batches Hudi compares ``_order`` in the same way, because ``table`` makes
+it the ordering field. So a late delete removes no newer row, and a late update does not bring a deleted row back. If
+the tombstone that would show the delete is purged, a late update is a bad record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from headwater.lake.decoding.changes import columns_tagged
 
 
 def buried(rows: DataFrame, contract: Contract, floor: str) -> DataFrame:
-    """Turn rows older than the truncate marker into tombstones at it: a TRUNCATE or a snapshot's end deleted them."""
+    """Turn rows older than the truncate marker into tombstones at the marker.
+
+    A TRUNCATE or a snapshot's end has deleted these rows.
+    """
     if not floor:
         return rows
     below = F.col("_order") < floor
@@ -65,11 +68,11 @@ def without_forgotten(batch: DataFrame, table: DataFrame, contract: Contract, pu
     """A batch without the late rows that a purged tombstone may have deleted.
 
     A late row is older than ``purged``. It stays if ``table`` has its location, or if the batch has a row there that is
-    not late. Else it becomes a bad record if it and the newest row there are live and above the truncate marker, and
-    is dropped otherwise. A tombstone would be right by itself. But because of it, a later late row of the same location
-    would stay, although it may be deleted.
+    not late. Otherwise, if it and the newest row there are live and above the truncate marker, it becomes a bad record.
+    All other late rows are dropped, also tombstones. If a tombstone stayed, a late row that comes after it would stay
+    too, although that row may be deleted.
 
-    In a history each change has a location of its own. So there, all changes of a row count as one location.
+    In a history each change has a location of its own. So in a history, all changes of a row count as one location.
     """
     late = is_late(purged)
     is_ended = F.col("_deleted") | (F.col("_order") < floor)
@@ -78,7 +81,7 @@ def without_forgotten(batch: DataFrame, table: DataFrame, contract: Contract, pu
     here = Window.partitionBy(*place)
     ends = F.max_by(F.struct(late.alias("late"), is_ended.alias("ended")), F.col("_order")).over(here)
     marked = batch.withColumn("_ends", ends).withColumn("_late", late & F.col("_ends.late"))
-    # They stay if the table has their location. Else the newest one decides whether they are bad or dropped.
+    # They stay if the table has their location. Otherwise the newest late row decides: they are bad records or dropped.
     there = table.select([F.col(name).alias(f"_there{name}") for name in place])
     same = [F.col(name).eqNullSafe(F.col(f"_there{name}")) for name in place]
     settled = marked.where("_late").join(there, same, "left_semi").select(*batch.columns)

@@ -1,13 +1,13 @@
-"""Hides the values of DynamoDB's records that a contract excludes or masks, before anything is decoded or quarantined.
+"""Hides the values of DynamoDB's records that a contract excludes or masks, before they are decoded or quarantined.
 
-If a path of ``exclude`` or ``mask`` leads through anything but maps, the hidden value cannot be found. Then the item
-loses the whole attribute, also its other values.
+If a path of ``exclude`` or ``mask`` leads through a value that is not a map, the hidden value cannot be found. Then the
+item loses the whole attribute, with its other values.
 
-The quarantine and the exports of a Scan mark hidden values with types that DynamoDB does not have. So a second reading
-gives the same rows:
+The quarantine and the exports of a Scan mark hidden values with types that DynamoDB does not have. So decoding them
+again gives the same rows:
 
 - ``{"HMAC": "…"}`` is a mask, and is not masked again.
-- ``{"LEFT_OUT": true}`` is an attribute that was lost. It is no map, so it is lost and counted again.
+- ``{"LEFT_OUT": true}`` is a removed attribute. It is not a map, so it is removed and counted again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LeftOut:
     Raises UserError if the contract needs a key and there is none.
 
     - ``key``: the key of masks by HMAC.
-    - ``hmac_later``: leave values that are masked by HMAC in clear; a process that has the key masks them later.
+    - ``hmac_later``: leaves values that are masked by HMAC in clear. A process that has the key masks them later.
     """
 
     def __init__(self, contract: Contract, key: bytes | None = None, *, hmac_later: bool = False) -> None:
@@ -53,25 +53,25 @@ class LeftOut:
         self._opened = {*self._ways, *(mask.path[0] for mask in self._masks)}
 
     def of_image(self, image: Mapping[str, Raw]) -> tuple[Mapping[str, Raw], Sequence[str]]:
-        """The image without excluded values and with masks, and the names of the attributes that it loses.
+        """The image without excluded values and with masks, and the names of the removed attributes.
 
-        An attribute is lost if the path to a hidden value in it leads through anything but maps. Raises the exceptions
-        of ``DEFECTS``.
+        An attribute is removed if the path to a hidden value in it leads through a value that is not a map. Raises the
+        exceptions of ``DEFECTS``.
         """
         if not self._attributes and not self._opened:
             return image, ()
         opened = {name: parse(image[name]) for name in self._opened if name in image}
         lost = self._hide(opened, "S")
         left = {name: raw for name, raw in image.items() if name not in self._attributes and name not in lost}
-        # Attributes from which nothing was removed are written anew too: their text may have a name twice, and the
-        # parser sees one of the two.
+        # Write unchanged attributes from the parsed form too: their text may have a name twice, and the parser sees
+        # only one of both values.
         left |= {name: _raw(value) for name, value in opened.items() if name in left}
         return left, lost
 
     def of_text(self, text: str | bytes | None) -> str | bytes | None:
         """A change's record or an export's line with its values hidden; None if it cannot be parsed.
 
-        It loses members that such a record does not have.
+        Unknown members of the record are removed.
         """
         if text is None or not (self._attributes or self._opened or self._named is not None):
             return text
@@ -98,7 +98,7 @@ class LeftOut:
         return self._named is not None and name not in self._named
 
     def _stripped(self, image: Any) -> Any:
-        """An image as the quarantine may keep it. Raises TypeError if it is no image."""
+        """An image as the quarantine may keep it. Raises TypeError if it is not an image."""
         if image is None:
             return None
         if not isinstance(image, dict):
@@ -112,7 +112,8 @@ class LeftOut:
     def _hide(self, attributes: dict[str, Any], tag: str) -> list[str]:
         """Hide excluded and masked values in parsed attributes, in place. A mask gets the type ``tag``.
 
-        Returns the names of removed attributes: the path to a hidden value in them leads through anything but maps.
+        Returns the names of removed attributes: the path to a hidden value in them leads through a value that is not a
+        map.
         """
         lost = [
             name
@@ -143,9 +144,9 @@ class LeftOut:
 
 
 def _leads_through_maps(value: Any, way: tuple[str, ...]) -> bool:
-    """Whether maps lead from a value of DynamoDB to the last name of the way.
+    """Whether only maps lead from a value of DynamoDB to the last name of the path.
 
-    It is also true if the way ends early at a NULL or at a missing member: then there is no value to hide.
+    It is also true if the path ends early at a NULL or at a missing member, because there is no value to hide.
     """
     for name in way:
         if value is None or is_null(value):

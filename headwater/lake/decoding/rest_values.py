@@ -1,7 +1,8 @@
 """Fills (backfills) columns from ``_rest``: columns that a contract has gained, or whose types have grown.
 
-``_rest`` keeps unmapped fields and values with conversion errors by their paths. A column is filled from the entry at
-its path or around it, by the same conversion as a new change. The unused part of an entry goes back to ``_rest``.
+``_rest`` keeps unmapped fields and values with conversion errors, by their paths. A column is filled from the entry at
+its path, or from an entry around it, with the same conversion as for a new change. The unused part of an entry goes
+back to ``_rest``.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class Read(NamedTuple):
 
 
 class RowRest(NamedTuple):
-    """The parts of a row that filling it needs."""
+    """The parts of a row that are needed to fill it."""
 
     rest: str
-    """Its ``_rest``."""
+    """The row's ``_rest``."""
     unfit: Collection[str]
-    """Its ``_unfit``."""
+    """The row's ``_unfit``."""
     op: str
-    """Its ``_op``."""
+    """The row's ``_op``."""
     absent: Collection[str]
     """The columns that have no value."""
 
@@ -58,9 +59,9 @@ class RestForm(NamedTuple):
     split: Callable[[str], Entries]
     """Splits the text of ``_rest`` into entries."""
     join: Callable[[Entries], str]
-    """Makes the text of entries."""
+    """Makes the text of ``_rest`` from entries."""
     read: Callable[[tuple[Column, ...], Mapping[Names, Any], RowRest], Read]
-    """Reads entries, each by its path, into these columns of a row."""
+    """Reads entries into these columns of a row. The entries are given by their paths."""
 
 
 class Filler:
@@ -73,7 +74,7 @@ class Filler:
     def __init__(self, contract: Contract, form: RestForm) -> None:
         fixed = {*contract.key, *contract.partition_by}
         self._form = form
-        # In _rest, a name with a dot may be taken for a path.
+        # In _rest, a name with a dot may look like a path.
         self._columns = [
             column
             for column in contract.columns
@@ -82,7 +83,7 @@ class Filler:
 
     def fill(self, row: RowRest) -> Filled | None:
         """Fill the row's columns from its ``_rest``. Returns None if that changes nothing."""
-        # Find the entries that hold values of columns without one, and read all columns that share these entries.
+        # Find the entries with values for empty columns, and read all columns that share these entries.
         entries = self._form.split(row.rest)
         holders = {column.name: _holder(column.path, entries) for column in self._columns}
         used = {holders[name] for name in row.absent if holders.get(name)} - {None}
@@ -91,7 +92,7 @@ class Filler:
         columns = tuple(column for column in self._columns if holders[column.name] in used)
         read = self._form.read(columns, {path: entries[dotted(path)] for path in used if path}, row)
         values = {name: value for name, value in read.values.items() if name in row.absent and value is not None}
-        # The columns that were tried are unfit only if they still are. All others keep their mark.
+        # The tried columns are unfit only if their values still do not fit. All other columns keep their mark.
         tried = {column.name for column in columns} & set(row.absent)
         unfit = (set(row.unfit) - tried) | (tried & set(read.unfit))
         if not values and unfit == set(row.unfit):
@@ -116,7 +117,7 @@ def _holder(path: Names, entries: Collection[str]) -> Names | None:
 
 
 def nested(entries: Mapping[Names, Any], wrap: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-    """Turn entries with paths into a tree, by the first names of the paths; ``wrap`` makes a value of its members."""
+    """Turn entries with paths into a tree by the paths' names. ``wrap`` makes a value from the members of a branch."""
     tree: dict[str, Any] = {}
     inner: dict[str, dict[Names, Any]] = {}
     for (name, *further), entry in entries.items():

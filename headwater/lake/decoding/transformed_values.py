@@ -1,4 +1,4 @@
-"""A contract's transforms, which are applied to values that are converted already."""
+"""A contract's transforms, which are applied to values after their conversion."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _MONTH_LENGTH, _DAY_LENGTH, _HOUR_LENGTH = len("2024-02"), len("2024-02-29"), le
 
 
 def transforming(convert: Converter, transform: Transform | None) -> Converter:
-    """A converter that applies the transform to the result of ``convert``, and raises Unfit if it cannot.
+    """A converter that applies the transform to the result of ``convert``. It raises Unfit if that is not possible.
 
-    The result must be a text for buckets; an integer if the transform has a unit; else a date or a timestamp in UTC.
+    The result of ``convert`` must be a text for buckets, and an integer if the transform has a unit. Otherwise it must
+    be a date or a timestamp in UTC.
     """
     if transform is None:
         return convert
@@ -45,7 +46,7 @@ def part_of(text: str, transform: Transform) -> str:
 
 
 def transforming_plan(before: dict[str, Any], transform: Transform) -> dict[str, Any]:
-    """The JVM's plan of a conversion (``before``) and of the transform that follows it."""
+    """The JVM's plan of a conversion (``before``), followed by the transform."""
     return {
         "kind": "transform",
         "before": before,

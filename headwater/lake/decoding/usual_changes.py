@@ -41,13 +41,13 @@ class StoredObject(NamedTuple):
     """An object to read."""
 
     name: str
-    """``topic/partition``, which the rows' positions begin with."""
+    """``topic/partition``, with which the rows' positions begin."""
     uri: str
-    """Its address, ``s3://bucket/key``."""
+    """The object's address, ``s3://bucket/key``."""
 
 
 class UsualChanges:
-    """Decodes a contract's topic by the fast path, and by the reference decoder if that leaves a record.
+    """Decodes a contract's topic by the fast path, and by the reference decoder for records that the fast path leaves.
 
     - ``epoch``: the epoch of records without its header.
     - ``purged``: the latest order of a purged tombstone. Rows with an older order also have their record, for the
@@ -81,7 +81,7 @@ class UsualChanges:
         self, decode: Callable[..., Any], objects: Iterable[StoredObject], parallelism: int, *more: Any
     ) -> DataFrame:
         type_ = struct_type(self._spark, tagged_ddl(self._contract))
-        # One text is faster than a list, each part of which costs a call to Java.
+        # One text is faster than a list, because each element of a list costs a call to Java.
         listed = json.dumps(list(objects))
         return DataFrame(decode(self._spark._jsparkSession, listed, parallelism, type_, *more), self._spark)
 
@@ -149,7 +149,7 @@ def _places(contract: Contract) -> list[_Plan]:
 def _whole(column: Column) -> _Plan:
     """The plan of a whole source column's conversion, as ``column_converter`` does it.
 
-    Dates that do not fit in a snapshot's rows are left to the reference decoder in every change.
+    Some dates do not fit in a snapshot's rows. The JVM leaves such dates to the reference decoder in every change.
     """
     if column.transform is not None:
         return transforming_plan(_whole(column.before_transform()), column.transform)
@@ -184,7 +184,7 @@ def _of_source(source: SourceType, target: Type) -> _Plan:
 
 
 def _scalar(target: Type, *, numbers: bool) -> _Plan:
-    """The plan of ``scalar_converter``; ``numbers`` if decimals may be JSON numbers with a point."""
+    """The plan of ``scalar_converter``. ``numbers``: whether decimals may be JSON numbers with a point."""
     if target.kind == "decimal":
         return {"kind": "decimal", "precision": target.precision, "scale": target.scale, "numbers": numbers}
     return {"kind": target.kind} if target.kind in _AS_THEY_ARE else _OTHER
@@ -214,7 +214,7 @@ def _document(columns: Sequence[tuple[int, Column]], depth: int) -> Mapping[str,
     if len(first.path) == depth and not more:
         return {"at": first_at, "convert": _in_json(first.type)}
     if any(len(column.path) == depth for _, column in columns):
-        # Several columns take the same value: only the reference decoder finds the parts that none of them takes.
+        # Several columns take the same value: only the reference decoder finds the parts that no column takes.
         return {"at": first_at, "convert": _OTHER}
     members: dict[str, list[tuple[int, Column]]] = {}
     for at, column in columns:

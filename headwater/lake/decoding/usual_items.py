@@ -45,7 +45,7 @@ _STORED = "data binary, sequence string, position string"
 
 
 class UsualItems:
-    """Decodes a contract's stream by the fast path, and by the reference decoder if that leaves a record.
+    """Decodes a contract's stream by the fast path, and by the reference decoder for records that the fast path leaves.
 
     - ``epoch``: the epoch of the records.
     - ``purged``: the latest order of a purged tombstone. Rows with an older order also have their record, for the
@@ -102,7 +102,7 @@ class UsualItems:
 
     @contextmanager
     def _stored(self, records: Iterable[StreamedRecord]) -> Iterator[str]:
-        """Write records to a file, which the JVM reads many times as fast as arguments. Gives its path."""
+        """Write records to a file, which the JVM reads many times as fast as arguments. Yields the file's path."""
         folder: Any = self._spark.sparkContext._temp_dir
         with NamedTemporaryFile(dir=folder, delete=False) as file:
             try:
@@ -116,8 +116,8 @@ class UsualItems:
 def written(records: Iterable[StreamedRecord]) -> Iterator[bytes]:
     """Records in the format that Java's ``StreamRecord`` reads.
 
-    Each begins with the lengths of its data, its sequence number and its position (-1 for None). Then these three
-    follow.
+    Each record begins with the lengths of its data, its sequence number and its position (-1 for None). Then these
+    three values follow.
     """
     for data, sequence, position in records:
         number, where = (sequence or "").encode(), position.encode()
@@ -126,7 +126,7 @@ def written(records: Iterable[StreamedRecord]) -> Iterator[bytes]:
 
 
 def _record(raw: str) -> StreamedRecord:
-    """The stream's record of a record that the fast path has left."""
+    """The stream's record from a record that the fast path has left."""
     kept = json.loads(raw)
     data: bytes | None = None
     if "data_base64" in kept:
@@ -206,7 +206,7 @@ def _attribute(columns: Sequence[tuple[int, Column]], path: tuple[str, ...], pla
     leading = [(at, column) for at, column in columns if column.path != path]
     converts = [_conversion(column, plain=at in plain) for at, column in ending]
     if ending and (leading or (len(ending) > 1 and not all(_is_scalar(column) for _, column in ending))):
-        # Several columns share the value: only the reference decoder finds the parts that none of them takes.
+        # Several columns share the value: only the reference decoder finds the parts that no column takes.
         converts, leading = [_OTHER] * len(ending), []
     members = _by_name(leading, len(path))
     return {

@@ -1,4 +1,4 @@
-"""The job that both entry scripts run, for changes of any kind of source."""
+"""The job that both entry scripts run, for any kind of source."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from headwater.lake.table.writer import TableWriter
 
 @dataclass(frozen=True)
 class TableSource:
-    """The source of one table, with the settings in which kinds of sources differ."""
+    """The source of one table, with the settings that depend on the kind of the source."""
 
     commit_next: CommitNext
     """Commits the changes since the last commit. Returns whether there were any."""
     loads: Mapping[str, MakeWork]
-    """Functions that make the work of requests for whole tables (``headwater backfill``), by the request's kind."""
+    """Functions that make the work of requests to load a table (``headwater backfill``), by the request's kind."""
     decode_kept: DecodeKept
     """Decodes quarantined records (``headwater quarantine``)."""
     rest_form: Callable[[Contract], RestForm]
@@ -45,18 +45,18 @@ class TableSource:
     window_seconds: float = 0.0
     """How many seconds pass from one commit's start to the next."""
     awaits_backfill: bool = False
-    """Whether the changes of a table without rows wait for a backfill."""
+    """Whether changes of a table without rows wait until a backfill is loaded."""
     landing: Landing | None = None
-    """The landing objects from which the table's writer deletes forgotten keys (``headwater forget``) and old changes
-    (``headwater expire``)."""
+    """The landing objects of the table's topic, if this table's writer clears them: ``headwater forget`` deletes keys
+    in them, and ``headwater expire`` old changes."""
     delete_landed: Callable[[dt.datetime], int] = lambda before: 0
-    """Deletes read landing objects from before a moment, and returns their number."""
+    """Deletes landing objects that were read and are older than a moment, and returns their number."""
     chores: Sequence[Chore] = ()
     """Maintenance tasks that only this kind of source needs."""
 
 
 class Source(Protocol):
-    """A kind of source: what an entry script adds to this module."""
+    """A kind of source: the functions that an entry script adds to this module."""
 
     def arguments(self, argv: list[str]) -> argparse.Namespace:
         """Parse the script's arguments."""
@@ -84,7 +84,7 @@ class TableWork:
     requested: RequestedWork
     """The work that operators request."""
     upkeep: Upkeep
-    """Its maintenance tasks."""
+    """The table's maintenance tasks."""
     commit_next: CommitNext
     """Does the next part of the changes, the requests and the maintenance. Returns whether there was any."""
 
@@ -114,6 +114,7 @@ def table_work(source: Source, running: Job, contract: Contract, options: argpar
     writer = running.writer(contract)
     of_table = source.of_table(running, writer, options)
     requests = Requests(running.services.s3, options.lake, contract.table)
+    # The kinds of requests that the table serves.
     kinds: dict[str, MakeWork] = {
         **of_table.loads,
         REPLAY: partial(replay.work, writer, of_table.decode_kept),
@@ -130,6 +131,7 @@ def table_work(source: Source, running: Job, contract: Contract, options: argpar
         if running.stop.wait(max(due - time.monotonic(), 0)):
             return False
         began = time.monotonic()
+        # A table without rows serves requests first, because a backfill may be among them.
         worked = not writer.has_rows and requested.commit_next()
         if not writer.has_rows and of_table.awaits_backfill:
             return worked

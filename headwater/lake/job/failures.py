@@ -1,4 +1,4 @@
-"""The failing tables of a job, and which errors may pass by themselves."""
+"""The failing tables of a job, and the decision which errors may pass by themselves."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from headwater.lake.sources.landing import LandingGap
 from headwater.lake.table.hudi_table import ProgressMissing
 
 LASTING = (UserError, LandingGap, ProgressMissing, ShardGone, TooManyBadRecords, ValueError)
-"""The errors whose messages say what an operator must do."""
+"""The errors that last. Their messages say what an operator must do."""
 
 
 def passes(error: BaseException) -> bool:
     """Whether a failure may pass by itself, such as a request that S3 refused.
 
-    The messages of all other errors say what an operator must do.
+    The messages of all other failures say what an operator must do.
     """
     return not isinstance(error, LASTING)
 
 
 class Failures:
-    """The tables of a job that fail now. The threads of all tables share it."""
+    """The tables of a job that fail now. The threads of all tables share this object."""
 
     def __init__(self, tables: Iterable[str]) -> None:
         self._tables = set(tables)
@@ -33,7 +33,7 @@ class Failures:
         self._failed: dict[str, tuple[int, BaseException]] = {}
 
     def note(self, table: str, error: BaseException) -> int:
-        """Record a failure. Returns how many the table has had in a row."""
+        """Record a failure. Returns how many failures in a row the table has had."""
         with self._lock:
             attempt = self._failed.get(table, (0, error))[0] + 1
             self._failed[table] = (attempt, error)

@@ -17,8 +17,8 @@ from headwater.lake.decoding.usual_changes import StoredObject, UsualChanges
 from headwater.lake.sources.landing import Landing, LandingObject, cursor_after
 from headwater.lake.table.writer import TableWriter
 
-# The driver commits a backlog up to this size in parts: it is about the backlog of a minute's outage, compressed. Spark
-# commits a larger one sooner, but at once: readers see nothing of it until the end.
+# Compressed bytes, about the backlog of a minute's outage. The driver commits a backlog of at most this size, in parts.
+# Spark commits a larger backlog sooner, but by one commit: until then, readers see no change of it.
 _BACKLOG_BYTES = 32 * 2**20
 _BACKLOG_OBJECTS = 500
 # A backlog of this size, compressed, is decoded ahead. The table's own thread decodes a smaller one.
@@ -33,7 +33,7 @@ class LandedChanges:
     def __init__(self, writer: TableWriter, landing: Landing) -> None:
         self.writer = writer
         self._landing = landing
-        # The objects that are listed and not committed yet.
+        # Objects that are listed, but not committed yet.
         self._waiting: list[LandingObject] = []
         self._usual: tuple[tuple[int, str], UsualChanges] | None = None
         self._table = writer.contract.table
@@ -55,7 +55,7 @@ class LandedChanges:
         def clear() -> None:
             self.writer.clear_landing([(landed.bucket, landed.key) for landed in chosen])
 
-        # A small batch is in the driver already, decoded. Otherwise Spark reads, decodes and commits all objects.
+        # A small batch is decoded in the driver already. Otherwise Spark reads, decodes and commits all objects.
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
         if few:
             if is_late:
@@ -77,9 +77,9 @@ class LandedChanges:
         return True
 
     def expire(self, before: dt.datetime, others: Iterable[Mapping[str, int]] = ()) -> int:
-        """Delete committed landing objects from before that moment, as ``Landing.expire`` does.
+        """Delete committed landing objects from before a moment, as ``Landing.expire`` does.
 
-        ``others`` are the cursors of the other tables that are made of the topic.
+        ``others`` are the cursors of the other tables that are written from the topic.
         """
         cursor = self.writer.progress.cursor
         for other in others:
@@ -106,13 +106,13 @@ class LandedChanges:
         return is_late
 
     def _late(self, lowest: str) -> tuple[Any, ...]:
-        """The row by which a history says that it begins late, in the columns of ``columns_tagged``."""
+        """The row in a history that records its late beginning, in the columns of ``columns_tagged``."""
         return late_row(self.writer.contract, lowest, self.writer.progress.epoch) + ROW_TAGS
 
     def _held(self, objects: list[LandingObject]) -> tuple[HeldBatch, list[LandingObject]]:
         """Decode the leading objects in the driver. Returns the batch and its objects.
 
-        It has no object if the first one or the whole backlog is too large.
+        There are no objects if the first one or the whole backlog is too large.
         """
         held = HeldBatch(self.writer.spark, self.writer.contract)
         size = sum(landed.size for landed in objects)
@@ -129,7 +129,7 @@ class LandedChanges:
         return held, few
 
     def _take_each(self, held: HeldBatch, objects: list[LandingObject], usual: UsualChanges) -> list[LandingObject]:
-        """Decode objects into the batch until it is full, and return them."""
+        """Decode objects into the batch until the batch is full. Returns these objects."""
         few: list[LandingObject] = []
         for landed in objects:
             if not held.add_decoded(self._lines(landed, usual), self.writer.settings.held_bytes):
@@ -138,7 +138,10 @@ class LandedChanges:
         return few
 
     def _take_ahead(self, held: HeldBatch, objects: list[LandingObject], usual: UsualChanges) -> list[LandingObject]:
-        """Fill the batch as ``_take_each`` does, decoding ahead; the batch may be larger. The table has the turn."""
+        """Fill the batch as ``_take_each`` does, while the next objects are decoded ahead.
+
+        The table has the turn to decode ahead, so its batch may be larger.
+        """
         most_others = self.writer.settings.held_bytes
         most = most_others * _TIMES_AS_MUCH
         few: list[LandingObject] = []

@@ -59,7 +59,7 @@ class LandedSource(Source):
         def expire(before: dt.datetime) -> int:
             of_topic = [each.table for each in running.contracts if each.source == contract.source and each != contract]
             others = [running.writers.get(table) for table in of_topic]
-            # If another table of the topic has no writer yet, its cursor is unknown: then nothing is deleted.
+            # If another table of the topic has no writer yet, its cursor is unknown. Then no object is deleted.
             return 0 if None in others else landed.expire(before, [other.progress.cursor for other in others if other])
 
         days = options.landing_days
@@ -70,7 +70,7 @@ class LandedSource(Source):
             rest_form,
             request_seconds=options.idle_seconds_max,
             awaits_backfill=options.await_backfill,
-            # The writer of the table clears the topic. The writer of its history does not need to.
+            # The writer of the table clears the topic, so the writer of its history need not.
             landing=None if contract.is_history else landing,
             delete_landed=expire,
             chores=[] if days is None else [expiry("landing objects", dt.timedelta(days=days), expire)],

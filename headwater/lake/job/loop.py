@@ -48,7 +48,7 @@ CommitNext = Callable[[], bool]
 _EXPECTED = (*LASTING, LeaseLost)
 _IDLE_REPORT_SECONDS = 30.0
 _FIRST_POLL_SECONDS = 15.0
-"""The warm-up waits at most this long for the tables' first polls. One may wait for its lease or load much data."""
+"""Seconds that the warm-up waits at most for the tables' first polls. A table may wait for its lease or load data."""
 _WARM_UP_END_SECONDS = 10.0
 """A job that ends waits at most this long for its warm-up to end."""
 PASSING_PAUSE = IdlePause(first=2.0, longest=300.0)
@@ -83,13 +83,13 @@ def parser(description: str) -> argparse.ArgumentParser:
         "--lease-seconds", type=float, default=LEASE_SECONDS, help="how long a dead writer's lease lasts"
     )
     arguments.add_argument("--forget-secret", help="name or ARN of the secret with the key of forgotten keys' hashes")
-    arguments.add_argument("--once", action="store_true", help="drain what there is, then exit")
+    arguments.add_argument("--once", action="store_true", help="commit all waiting changes, then exit")
     return arguments
 
 
 @dataclass(frozen=True)
 class Job:
-    """A running job. It has a Spark session, and holds the lease of each table from the table's first writer on."""
+    """A running job. It has a Spark session. Each table's first writer takes the table's lease for the job."""
 
     contracts: list[Contract]
     """The contracts of its tables. A table and its history have one each."""
@@ -112,7 +112,7 @@ class Job:
     writers: dict[str, TableWriter] = field(default_factory=dict)
     """The newest writer of each table."""
     former: dict[str, Progress] = field(default_factory=dict)
-    """The progress of each table's writer before that one, also if its first commit failed."""
+    """The progress of each table's writer before the newest one, also if the first commit of that writer failed."""
 
     def writer(self, contract: Contract) -> TableWriter:
         """Make a new writer of one of the job's tables.
@@ -130,7 +130,7 @@ class Job:
         return made
 
     def upkeep(self, writer: TableWriter, *chores: Chore) -> Upkeep:
-        """The maintenance of a writer's table: these tasks, and the tasks that every job has."""
+        """The maintenance of a writer's table: these tasks, and the tasks of every job."""
         replaced = ReplacedFiles(self.services.s3, writer.table)
 
         def delete_replaced(before: dt.datetime) -> int:
@@ -168,9 +168,9 @@ class Job:
         every table has been polled once, the warm-up runs in a thread of its own, and the job reports that it is ready.
         So waiting changes are committed before it.
 
-        A table that fails rests (``PASSING_PAUSE`` or ``LASTING_PAUSE``, with jitter), and is then prepared anew. The
-        others go on. The job ends if all of its tables fail for good (``Failures``), or if Spark has ended: then a new
-        process may help. It raises the last error of the table that has failed for longest, if any fails.
+        A table that fails rests (``PASSING_PAUSE`` or ``LASTING_PAUSE``, with jitter), and is then prepared again. The
+        other tables go on. The job ends if all of its tables fail for good (``Failures``), or if Spark has ended: then
+        a new process may help. It raises the last error of the table that has failed for longest, if any fails.
 
         - ``work``: prepares the work of each table.
         - ``pause``: the pauses between polls that find nothing.
@@ -187,9 +187,9 @@ class Job:
                     if table in self.writers:
                         self.writers[table].settle()
                     return
-                except BaseException as error:  # also an error that is no Exception must reach the caller
+                except BaseException as error:  # errors that do not inherit from Exception must reach the caller too
                     if self.stop.is_set() and isinstance(error, LeaseLost):
-                        return  # the job ends, and nothing left to do needs the lease
+                        return  # the job ends, and no remaining work needs the lease
                     rest = self._rest(table, error, failures)
                 finally:
                     polled[table].set()
@@ -199,7 +199,7 @@ class Job:
                 self.stop.wait(rest)
 
         threads = [threading.Thread(target=loop, args=item, name=f"writer {item[0]}") for item in work.items()]
-        # A daemon thread: if S3 does not answer it, the process must end nevertheless.
+        # A daemon thread, because the process must end even if S3 does not answer.
         warming = threading.Thread(target=self._warm, args=(warm_up, polled.values()), name="warm-up", daemon=True)
         for thread in threads:
             thread.start()
@@ -217,7 +217,7 @@ class Job:
         failures.raise_first()
 
     def _warm(self, warm_up: Callable[[Job], None], polled: Iterable[threading.Event]) -> None:
-        """Warm up, and report that the job is ready. If it fails, report that; the job goes on.
+        """Warm up, and report that the job is ready. If the warm-up fails, report the failure; the job goes on.
 
         First it waits until every table is polled once, at most ``_FIRST_POLL_SECONDS``.
         """
@@ -265,7 +265,7 @@ class Job:
             self.stop.wait(pause.after(idle_polls))
 
     def _rest(self, table: str, error: BaseException, failures: Failures) -> float | None:
-        """Report a table's failure. Returns how many seconds the table rests; None if its work ends."""
+        """Report a table's failure. Returns how many seconds the table rests; None if the table's work ends."""
         attempt = failures.note(table, error)
         ends = not isinstance(error, Exception) or failures.all_for_good() or not self._spark_lives()
         if ends:
@@ -302,9 +302,9 @@ def running_job(
 ) -> Iterator[Job]:
     """A job of these contracts, which ends once ``stop`` is set.
 
-    It gives its tables' leases back after Spark has stopped, also on an error.
+    The job gives the leases of its tables back after Spark has stopped, also after an error.
 
-    Endpoints, region and credentials of AWS services come from the environment, as everywhere with boto3.
+    Endpoints, region and credentials of AWS services come from the environment, as always with boto3.
     """
     with ExitStack() as reports, ExitStack() as held:
         cloudwatch = metrics.CloudWatchReport(metrics.impatient_client("cloudwatch"), options.database)
@@ -366,8 +366,8 @@ def _stop(spark: SparkSession, held: ExitStack) -> None:
 def main(name: str, contract_uris: list[str], options: argparse.Namespace, body: Callable[[Job], None]) -> int:
     """Run a script's body within its job. Returns 0 when the body ends or a signal stops it.
 
-    An error that a user's input or another writer can cause is reported as an event and on standard error. Then it
-    returns 1.
+    If the user's input or another writer causes the error, it is reported as an event and on standard error, and the
+    result is 1.
     """
     stop = threading.Event()
     try:

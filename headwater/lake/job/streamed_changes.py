@@ -12,9 +12,10 @@ from headwater.lake.sources.shard_ranges import ReadRanges
 from headwater.lake.table.writer import TableWriter
 
 _DRIVER_BYTES = 8 * 1024 * 1024
-"""The most bytes of records that the driver decodes for one commit. Executors read and decode larger backlogs."""
+"""The largest number of bytes that the driver decodes for one commit. Executors read and decode a larger backlog."""
 _RANGE_BYTES = 32 * 1024 * 1024
-"""The most bytes of one executor's task. A shard gives them in 16 s, so other tables' tasks wait for no longer."""
+"""The largest number of bytes that one executor's task reads. A shard gives these in 16 s, so tasks of other tables
+wait no longer."""
 
 
 class StreamedChanges:
@@ -36,7 +37,7 @@ class StreamedChanges:
         return worked
 
     def _commit_in_driver(self) -> bool:
-        """Read a batch in the driver and commit it; leave a larger one to the executors.
+        """Read a batch in the driver and commit it, or leave a larger batch to the executors.
 
         Returns whether there was any record.
         """
@@ -63,7 +64,7 @@ class StreamedChanges:
 
         name = f"{ranges[0].shard}-{ranges[0].after}"
         self._writer.commit(usual.frame(read.records.map(_streamed)), name, advance, usual.careful_frame)
-        # If the driver read such a batch again, it would only leave it to the executors: so stay with them.
+        # Go on with the executors: if the driver read such a batch again, it would only leave the batch to them.
         self._is_behind = read.is_behind or read.size > _DRIVER_BYTES
 
     def _decoder(self) -> UsualItems:

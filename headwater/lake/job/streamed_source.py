@@ -57,9 +57,10 @@ class StreamedSource(Source):
         return options
 
     def prepared(self, running: Job, options: argparse.Namespace) -> Job:
-        """Return the job with the key of its masks.
+        """Return the job with the key for its masks.
 
-        Raises UserError if the arguments do not name the tables of the contracts, or lack the key.
+        Raises UserError if the arguments do not name the tables of the contracts, or if the contracts need a key and
+        there is none.
         """
         tables = [contract.table for contract in running.contracts]
         for argument, values in (("--stream-arn", options.stream_arn), ("--source-table", options.source_table)):

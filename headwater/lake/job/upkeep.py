@@ -19,13 +19,13 @@ class Chore:
     """A maintenance task."""
 
     name: str
-    """Its name in events."""
+    """The task's name in events."""
     every: float
-    """It is due every so many seconds."""
+    """The task is due each time this many seconds have passed."""
     do_next: Callable[[], bool]
-    """Does a part of it. Returns whether there are more parts."""
+    """Does a part of the task. Returns whether there are more parts."""
     commits: bool = False
-    """Whether it commits to the table: then an error of it makes the table fail. Otherwise the task is only tried again
+    """Whether the task commits to the table. If so, its error makes the table fail. Otherwise the task is tried again
     when it is due again."""
 
 
@@ -55,7 +55,7 @@ class Upkeep:
         self._due = {chore: clock() + min(chore.every, _SOON) for chore in chores}
 
     def do_next(self) -> bool:
-        """Do the next part of the task that has been due for longest. Returns whether it has more."""
+        """Do the next part of the task that has been due for longest. Returns whether the task has more parts."""
         now = self._clock()
         due = [chore for chore in self._due if self._due[chore] <= now]
         if not due:
@@ -90,9 +90,9 @@ class Upkeep:
 
 
 def a_tenth_of(age: dt.timedelta) -> float:
-    """The interval in seconds of a task that deletes things of that age: a tenth of it, at most a day.
+    """The interval in seconds of a task that deletes objects of that age: a tenth of the age, at most a day.
 
-    So things stay at most a tenth, or a day, longer than that age.
+    So objects stay at most a tenth, or a day, longer than that age.
     """
     return min(age.total_seconds() / 10, DAY)
 

@@ -30,7 +30,7 @@ from headwater.lake.table.writer import TableWriter
 COMMITS = 4
 """The first commit creates the table, the others write log files. More commits would gain little."""
 KEYS = 50
-"""Changes of a batch: about as many as a table of a usual application has in a second or two."""
+"""The number of changes in a batch: about as many as a usual application makes in a table in a second or two."""
 TABLE = "warm_up"
 """The scratch table, and the last part of its source's name."""
 _LEFT_BEHIND = dt.timedelta(hours=1)
@@ -42,15 +42,15 @@ class Scratch:
     """A scratch table."""
 
     writer: TableWriter
-    """Its writer."""
+    """The writer of the scratch table."""
     uri: str
-    """The ``s3://`` address of a folder that is deleted with it."""
+    """The ``s3://`` address of a folder that is deleted with the table."""
 
 
 def scratch_contract(database: str, source_table: str, columns: Sequence[Mapping[str, str]]) -> Contract:
     """The contract of a scratch table with the key ``id``, partitioned by ``part``.
 
-    ``columns`` are as in a contract's document.
+    ``columns`` have the form of a contract's document.
     """
     document = {
         "table": TABLE,
@@ -79,7 +79,7 @@ def commit_batches(running: Job, contract: Contract, commit: Callable[[Scratch, 
 
 @contextmanager
 def _scratch(running: Job, contract: Contract) -> Iterator[Scratch]:
-    """A scratch table, deleted at the end. Its events and its partitions go nowhere."""
+    """A scratch table, which is deleted at the end. Its events and partitions are reported nowhere."""
     s3 = running.services.s3
     uri = f"{running.options.lake}/_warm_up/{uuid.uuid4().hex}"
     bucket, prefix = split_uri(uri)

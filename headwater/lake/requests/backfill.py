@@ -1,6 +1,6 @@
-"""Loads an export of a DynamoDB table as the oldest state, while the stream goes on.
+"""Loads an export of a DynamoDB table as the oldest state, while the changes of the stream go on.
 
-It is one of the kinds of ``requested_work``.
+Such a load is one of the kinds of ``requested_work``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def work(writer: TableWriter, source_table: str, name: str, details: Mapping[str, Any]) -> FilesToLoad:
     """The work of a request to load an export. Raises UserError.
 
-    - ``writer``: the writer of the table. Its ``batch_bytes`` bound a commit of more than one data file.
+    - ``writer``: the writer of the table. Its ``batch_bytes`` limit a commit of several data files.
     - ``source_table``: the name of the DynamoDB table.
     - ``name``: the request's name, which is the export's id.
     - ``details``: the request's details, with the export's address.
@@ -70,7 +70,7 @@ def _check(writer: TableWriter, source_table: str, export: Export, export_id: st
 
 
 class _ExportRows:
-    """The rows of an export. If it is ``whole``, it deletes older rows that it does not have."""
+    """The rows of an export. A ``whole`` export deletes older rows that it does not have."""
 
     def __init__(self, writer: TableWriter, source_table: str, export: Export, whole: bool) -> None:
         self._writer = writer
@@ -79,7 +79,7 @@ class _ExportRows:
         self._whole = whole
 
     def batch(self, files: Sequence[DataFile], is_last: bool) -> Decoding:
-        """Decode some files, as a ``DecodeFiles``."""
+        """Decode some files; a ``DecodeFiles``."""
         export = self._export
         spark, contract, settings = self._writer.spark, self._writer.contract, self._writer.settings
         epoch, table = self._writer.progress.epoch, self._source_table

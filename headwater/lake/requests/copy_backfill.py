@@ -1,6 +1,6 @@
-"""Loads a copy of a PostgreSQL table as the oldest state, while its changes go on.
+"""Loads a copy of a PostgreSQL table as the oldest state, while the table's changes go on.
 
-It is one of the kinds of ``requested_work``.
+Such a load is one of the kinds of ``requested_work``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from headwater.lake.table.writer import TableWriter
 
 _FIRST_BYTES = 2 * 2**30
-"""A table's first rows, up to so many bytes compressed, are one commit, which costs less than several. Meanwhile Spark
-keeps about ten times as much on the disks of the cluster."""
-_AGAIN = "Run the command again, which reads the table as it is now."
+"""A table's first rows, up to this many compressed bytes, are one commit, because one costs less than several.
+Meanwhile Spark keeps about ten times as many bytes on the disks of the cluster."""
+_AGAIN = "Run the command again: it reads the table as it is now."
 _MOST_AGE = dt.timedelta(days=1)
 
 
@@ -63,12 +63,12 @@ def _check(writer: TableWriter, copy: TableCopy, name: str) -> None:
     if writer.progress.floor > copy.floor and writer.progress.floor[:4] != copy.floor[:4]:
         raise UserError(
             f"{copy.uri}: found the epoch {copy.epoch}, expected {int(writer.progress.floor[:4])} at least, "
-            f"which {contract.table} has: all rows would be older than what ended then"
+            f"which {contract.table} has: all rows would be older than the table's truncate marker"
         )
 
 
 def _check_place(writer: TableWriter, copy: TableCopy) -> None:
-    """Raise UserError if a tombstone that is purged may have deleted a row of the copy."""
+    """Raise UserError if a purged tombstone may have deleted a row of the copy."""
     if copy.place <= writer.progress.purged:
         raise UserError(
             f"{copy.uri}: younger tombstones of {writer.contract.table} are purged, so rows deleted in "

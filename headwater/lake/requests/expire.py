@@ -1,11 +1,11 @@
 """Deletes the former values of a table at once, on request. Otherwise they stay for a set time.
 
-1. A history loses the changes that a later change of their row has replaced, whatever their age.
-2. The log files are compacted, and all replaced files are deleted.
-3. The landing objects that all tables of the topic have read are deleted, but not each partition's newest.
-4. The former versions of all these, and of the quarantine, are deleted from versioned buckets.
+1. From a history, the writer removes the changes that a later change of their row has replaced, whatever their age.
+2. It compacts the log files, and deletes all replaced files.
+3. It deletes the landing objects that all tables of the topic have read, but not each partition's newest.
+4. In versioned buckets, it deletes the former versions of all these objects, and of the quarantine.
 
-The rows themselves stay. Each step may be repeated. It is one of the kinds of ``requested_work``.
+The rows themselves stay. Each step may be repeated. This is one of the kinds of ``requested_work``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TableToExpire(Clearing):
         self._deleted = {"files": 0, "landing_objects": 0, "landing_left": 0, "versions": 0}
 
     def status(self) -> Status:
-        """How far it is; ``records`` counts the deleted files, landing objects and versions."""
+        """The progress. ``records`` counts the deleted files, landing objects and versions."""
         deleted = sum(count for name, count in self._deleted.items() if name != "landing_left")
         return self._status(deleted, **self._deleted)
 

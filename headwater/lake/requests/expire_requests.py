@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.lake.requests.protocol import Requests
 
 EXPIRE = "expire"
-"""The kind of these requests. All have the same name, since they are about a whole table, and no details."""
+"""The kind of these requests. All have the same name and no details, because a request is about a whole table."""
 REQUEST = f"{EXPIRE}/all"
 
 

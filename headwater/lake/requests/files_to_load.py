@@ -1,7 +1,7 @@
-"""Loads data files of a source's rows into a table as its oldest state, while its changes go on.
+"""Loads data files of a source's rows into a table as its oldest state, while the table's changes go on.
 
-The job commits the files, a few per commit, between the commits of changes. Each commit records how many are done. So a
-load that was stopped goes on where it was, and a finished one is never committed again.
+The job commits the files, a few per commit, between the commits of changes. Each commit records the number of loaded
+files. So a stopped load goes on with the next file, and a finished one is never committed again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Decoding:
 
 
 DecodeFiles = Callable[[Sequence[DataFile], bool], Decoding]
-"""Decodes some files. If they are the last ones of the load, their rows include its truncate marker."""
+"""Decodes some files. The rows of the load's last files include its truncate marker."""
 
 
 CheckFile = Callable[[DataFile, Any], str | None]
@@ -47,11 +47,11 @@ CheckFile = Callable[[DataFile, Any], str | None]
 class FilesToLoad:
     """The files of a load, which are committed a few at a time.
 
-    - ``writer``: the writer of the table. Its ``batch_bytes`` bound a commit of more than one file.
+    - ``writer``: the writer of the table. Its ``batch_bytes`` limit a commit of several files.
     - ``kind``, ``id_``: the names of the load's quarantine objects begin with them.
     - ``files``: the files, in the order in which they are committed.
-    - ``decode``: decodes some of them.
-    - ``first_bytes``: bounds the commit of a table's first rows instead, if it is more.
+    - ``decode``: decodes some of the files.
+    - ``first_bytes``: the limit for the commit of a table's first rows, if it is larger.
     - ``check``: returns the defect of a file, or None.
     """
 
@@ -80,7 +80,7 @@ class FilesToLoad:
         return Status("", state, len(self._files), done, sum(file.items for file in self._files[:done]))
 
     def commit_next(self) -> None:
-        """Commit the next files, all or none of them. Raises UserError if one is damaged."""
+        """Commit the next files, all or none of them. Raises UserError if a file is damaged."""
         done = files_done(self._writer, self._id)
         most = self._writer.settings.batch_bytes
         files = first_of(self._files[done:], most if self._writer.has_rows else max(most, self._first_bytes))
@@ -97,7 +97,7 @@ class FilesToLoad:
         )
 
     def _check_content(self, files: Sequence[DataFile]) -> None:
-        """Raise UserError if a data file is damaged. Each is read once for this, before any of them is committed."""
+        """Raise UserError if a data file is damaged. Every file is read for this check before any is committed."""
 
         find = self._check
 

@@ -1,10 +1,10 @@
 """Fills (backfills) columns that a contract has gained, in old rows, from their ``_rest``.
 
-Each commit fills one partition. A filled row keeps its ``_order``. It wins over the stored one, since the later commit
-counts if two rows have the same ``_order``. A later change wins over both. A filled row has nothing left to fill, so a
-writer that starts again goes on where the last commit ended.
+Each commit fills one partition. A filled row keeps its ``_order``. It wins over the stored row: if two rows have the
+same ``_order``, the later commit counts. A later change wins over both. A filled row has nothing left to fill, so a
+restarted writer goes on where the last commit ended.
 
-It is one of the kinds of ``requested_work``.
+This is one of the kinds of ``requested_work``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TableToFill:
         self._rows = 0
 
     def status(self) -> Status:
-        """How far it is; ``records`` counts the rows that were filled."""
+        """The progress. ``records`` counts the filled rows."""
         state = RUNNING if self._partitions else DONE
         return Status("", state, self._parts, self._parts - len(self._partitions), self._rows)
 
@@ -73,6 +73,7 @@ def filled(rows: DataFrame, contract: Contract, form: Callable[[Contract], RestF
     fields = ", ".join(f"`{column.name}`: {column.type.ddl()}" for column in contract.columns)
     fillers: list[Filler] = []
 
+    # Runs on the executors, for each row.
     def fill(rest: str, unfit: list[str] | None, op: str, absent: list[str | None]) -> Any:
         if not fillers:
             fillers.append(Filler(contract, form(contract)))
@@ -85,11 +86,13 @@ def filled(rows: DataFrame, contract: Contract, form: Callable[[Contract], RestF
             return None
         return (sorted(new.values), tuple(new.values.get(name) for name in names), new.rest, new.unfit)
 
+    # Compute the new values of each row, and keep the rows that gain some.
     schema = f"names: array<string>, new: struct<{fields}>, rest: string, unfit: array<string>"
     absent = F.array(*[F.when(_is_absent(contract, name), F.lit(name)) for name in names])
     by_rest = F.udf(fill, f"struct<{schema}>")(F.col("_rest"), F.col("_unfit"), F.col("_op"), absent)
     with_new = rows.withColumn("_new", by_rest).where("_new IS NOT NULL")
 
+    # Takes the new value of a filled column, and the stored value of any other.
     def column(name: str, type_: str) -> SparkColumn:
         if name in ("_left_out", "_floor", "_reason", "_raw"):
             return F.lit(None).cast(type_)

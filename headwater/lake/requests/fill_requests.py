@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.lake.requests.protocol import Requests
 
 FILL = "fill"
-"""The kind of these requests. All have the same name, since a table is filled as a whole, and no details."""
+"""The kind of these requests. All have the same name and no details, because a request is about a whole table."""
 REQUEST = f"{FILL}/rest"
 
 

@@ -1,14 +1,14 @@
 """Forgets a key (GDPR, article 17): removes a row and all its former values from every store of its table.
 
-1. The key's hash is stored, so that the row cannot come back. Then the row and its tombstone are removed, the log files
-   are compacted, and all replaced files are deleted.
-2. Its records are removed from the quarantine.
-3. Its records are removed from the landing objects, some objects at a time. If a record lands later, the commit that
-   reads it clears its object (``TableWriter.commit``).
-4. The former versions of all these are deleted from versioned buckets.
+1. The writer stores the key's hash, so that the row cannot come back. Then it removes the row and its tombstone,
+  compacts the log files, and deletes all replaced files.
+2. It removes the key's records from the quarantine.
+3. It removes the key's records from the landing objects, some objects at a time. If a record lands later, the commit
+  that reads it clears its object (``TableWriter.commit``).
+4. In versioned buckets, it deletes the former versions of all these objects.
 
-Each step may be repeated: a writer that starts in between begins with the first one again. It is one of the kinds of
-``requested_work``, whose request is removed at the end.
+Each step may be repeated: a writer that starts in between begins with the first step again. This is one of the kinds of
+``requested_work``. At the end, the request itself is removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headwater.lake.table.writer import TableWriter
 
 _BYTES_PER_PART = 64 * 1024 * 1024
-"""The landing objects of one step, compressed. Changes wait while a step runs."""
+"""The size of the landing objects of one step, compressed. Changes wait while a step runs."""
 AHEAD = dt.timedelta(days=1)
 """S3's clock may be this far ahead."""
 
@@ -60,9 +60,9 @@ def work(writer: TableWriter, landing: Landing | None, name: str, details: Mappi
 
 
 def _check_epoch(writer: TableWriter, order: str) -> None:
-    """Raise UserError if the order is of another epoch than the table's newest changes.
+    """Raise UserError if the order has another epoch than the table's newest changes.
 
-    With an earlier epoch the row could come back. With a later one, future changes would be forgotten too.
+    With an earlier epoch, the row could come back. With a later epoch, future changes would be forgotten too.
     """
     now = ""
     if writer.contract.source.database == DYNAMODB:
@@ -77,7 +77,7 @@ def _check_epoch(writer: TableWriter, order: str) -> None:
         raise UserError(
             f"epoch: found {int(order[:4])}, expected {int(now)}, the epoch of the newest changes of "
             f"{writer.contract.table}. Name the environment of this lake (--env). If the epoch was raised, wait "
-            "until the rows that are read anew are in the lake."
+            "until the rows that are read again are in the lake."
         )
 
 
@@ -123,7 +123,7 @@ class Clearing:
         except Exception as error:
             if self._writer.spark.sparkContext._jsc.sc().isStopped():
                 raise
-            # The table goes on. Completed steps stay done.
+            # The table goes on, and completed steps stay done.
             traceback.print_exc()
             raise UserError(
                 f"{type(error).__name__}: {error}. {self._left_by_error()}: correct the cause, such as a right that "
@@ -173,7 +173,7 @@ class KeyToForget(Clearing):
         self._counts = _Counts()
 
     def status(self) -> Status:
-        """How far it is; ``records`` are the rows and records that were removed."""
+        """The progress. ``records`` counts the removed rows and records."""
         counts = self._counts
         records = counts.rows + counts.quarantine_records + counts.landing.records
         return self._status(records, **{"key": self._hash, **asdict(counts), "landing": counts.landing._asdict()})
@@ -196,7 +196,7 @@ class KeyToForget(Clearing):
         self._counts.files_deleted += self._delete_replaced()
 
     def _clear_quarantine(self) -> None:
-        """Rewrite each object of the quarantine without the key's records, or delete it if no other is left."""
+        """Rewrite each object of the quarantine without the key's records, or delete it if it has no other records."""
         writer, counts = self._writer, self._counts
         is_erased = kept_records(writer.contract, writer.erased, writer.progress.epoch, writer.settings.mask_key)
         quarantine = Quarantine(writer.services.s3, writer.settings.quarantine, writer.contract.table)
@@ -205,11 +205,12 @@ class KeyToForget(Clearing):
             records = quarantine.read(object_.name) or []
             erased = [is_erased(entry.record, entry.epoch) for entry in records]
             counts.quarantine_unreadable += erased.count(None)
+            # Keep all records but the key's. A record without a readable key stays too.
             staying = [entry for entry, is_of_key in zip(records, erased, strict=True) if not is_of_key]
             if len(staying) == len(records):
                 continue
             if not quarantine.has(object_.name):
-                continue  # an operator has dropped the object meanwhile: do not store it again
+                continue  # an operator has dropped the object meanwhile: do not write it again
             counts.quarantine_records += len(records) - len(staying)
             if staying:
                 quarantine.store(batch_of(object_.name), staying)
@@ -227,7 +228,7 @@ def _is_row(values: Mapping[str, Any]) -> Column:
 
 
 def _parts(objects: list[tuple[str, str, int]]) -> list[list[tuple[str, str]]]:
-    """Landing objects in parts, each small enough that changes do not wait long."""
+    """Landing objects in parts. Each part is small enough that changes do not wait long."""
     parts: list[list[tuple[str, str]]] = []
     room = 0
     for bucket, key, size in objects:

@@ -1,7 +1,8 @@
 """Requests to forget a key: they name the row to remove, and the highest order of the changes that must not come back.
 
-The request has the key in clear, because the writer searches for its rows. It is removed with all its versions once it
-is done or refused. The answer has only the keyed hash. Its name does not reveal the key.
+A request has the key in clear, because the writer searches for the key's rows. Once the request is done or refused, it
+is removed with all its versions. The writer's answer has only the keyed hash. The request's name does not reveal the
+key.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Forgotten:
     key: Mapping[str, str]
     """The key's values as text, by column."""
     order: str
-    """The highest ``_order`` of its past."""
+    """The highest ``_order`` of the changes to forget."""
 
     @staticmethod
     def of(details: Mapping[str, Any]) -> Forgotten:
@@ -49,7 +50,7 @@ class Forgotten:
 def ask(requests: Requests, asked: Forgotten) -> tuple[str, str]:
     """Request that a key is forgotten, and return the request's id and token.
 
-    It replaces an unfinished request for the same key.
+    The new request replaces an unfinished request for the same key.
     """
     id_ = next((id_ for id_, key in _asked(requests) if key == asked.key), f"{FORGET}/{uuid.uuid4().hex}")
     request = Request(uuid.uuid4().hex, {"key": dict(asked.key), "order": asked.order})
@@ -77,7 +78,7 @@ def _asked(requests: Requests) -> Iterator[tuple[str, Any]]:
 
 
 def key_values(contract: Contract, texts: Mapping[str, str]) -> dict[str, Any]:
-    """The values of a key by column, in the order of the contract's key. Raises UserError, which does not show them."""
+    """The key's values by column, in the order of the contract's key. Raises UserError without showing the values."""
     if set(texts) != set(contract.key):
         raise UserError(
             f"KEY: found a value for {', '.join(texts) or 'nothing'}, expected one for {', '.join(contract.key)}, the "

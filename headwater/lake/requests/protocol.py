@@ -1,8 +1,8 @@
 """Requests to the writer of a table: an operator requests work, and the writer answers.
 
 A table has only one writer, so both sides exchange objects in S3, below the lake. The operator's command writes the
-request to ``_requests/<table>/<kind>/<name>.json``. The writer writes its status beside it, to ``<name>.status.json``.
-A request's id is ``<kind>/<name>``. The module of each kind describes its details.
+request to ``_requests/<table>/<kind>/<name>.json``. The writer writes its status beside the request, to
+``<name>.status.json``. A request's id is ``<kind>/<name>``. The module of each kind describes its details.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ class Status:
     records: int = 0
     """The number of records in the finished parts, bad ones included."""
     kept: int = 0
-    """The number of these that are still in the quarantine."""
+    """The number of bad records among them that are still in the quarantine."""
     reason: str = ""
     """Why the request was refused."""
     told: Mapping[str, Any] = field(default_factory=dict)
     """Further results of some kinds of requests."""
 
     def settles(self, token: str) -> bool:
-        """Whether the request of that token is done, or refused."""
+        """Whether the request with that token is done or refused."""
         return self.token == token and self.state != RUNNING
 
     def document(self) -> dict[str, Any]:
-        """The answer as a JSON object. Earlier releases do not know ``told``, so it is left out if it is empty."""
+        """The answer as a JSON object. An empty ``told`` is left out, because earlier releases do not know it."""
         document = asdict(self)
         if not self.told:
             del document["told"]
@@ -79,9 +79,9 @@ class Requests:
         self._folder = key_below(prefix, f"{_FOLDER}/{table}/")
 
     def ask(self, id_: str, details: Mapping[str, Any]) -> None:
-        """Store a new request, in place of an earlier one with that id.
+        """Store a new request, in place of an earlier one with the same id.
 
-        A repetition is harmless, and makes a running writer answer anew.
+        A repeated request is harmless, and makes a running writer answer again.
         """
         self.put(id_, Request(uuid.uuid4().hex, details))
 
@@ -98,7 +98,7 @@ class Requests:
         delete_object(self._s3, self._bucket, self._folder + id_ + _SUFFIX)
 
     def get(self, id_: str) -> Request | None:
-        """The request with that id, or None. Raises UserError if the object is no request."""
+        """The request with that id, or None. Raises UserError if the object is not a request."""
         body = self._get(id_ + _SUFFIX)
         try:
             request = None if body is None else Request(**json.loads(body))
@@ -119,7 +119,7 @@ class Requests:
         return None if body is None else Status(**json.loads(body))
 
     def is_answered(self, id_: str) -> bool:
-        """Whether the writer has done or refused the request with that id, also if it is removed.
+        """Whether the writer has done or refused the request with that id, even if the request is removed.
 
         Raises UserError as ``get`` does.
         """
@@ -160,7 +160,7 @@ class News:
     status: Status | None
     """The writer's last status; None before its first answer."""
     quiet: float
-    """The seconds since then, or since the request."""
+    """The seconds since that answer; without an answer, since the request."""
 
 
 def withdraw(requests: Requests, id_: str) -> Status | None:
@@ -201,7 +201,7 @@ def follow(
         is_answered = status is not None and status.token == its_token
         if request is None and (status is None or not status.settles(its_token)):
             raise UserError(f"The {_spoken(id_)} was withdrawn. Run the same command again to go on with it.")
-        # A status of another token answers an earlier request.
+        # A status with another token answers an earlier request.
         if status is not None and is_answered and status != last:
             last, newest = status, clock()
         if last is not None and last.state == REFUSED:

@@ -1,13 +1,12 @@
 """Decodes quarantined records again, with the current contract, while the changes of their table go on.
 
-Each record keeps the order that it had when it was read: it has its former epoch and its own ``_order``. So it never
-wins over a later change, and a second replay changes nothing. Records that fit are committed. The others stay, with
-their new reason.
+Each record keeps its former order: its epoch and its own ``_order``. So it never wins over a later change, and a second
+replay changes nothing. Records that can be decoded now are committed. The others stay, with their new reason.
 
-Only after that commit, the quarantine object is deleted, or replaced by one with the records that stay. If the writer
+After the commit, the quarantine object is deleted, or replaced by an object with the records that stay. If the writer
 crashes in between, the object stays, and the next try finds the rows in the table.
 
-It is one of the kinds of ``requested_work``.
+This is one of the kinds of ``requested_work``.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ if TYPE_CHECKING:
     from headwater.lake.table.writer import TableWriter
 
 DecodeKept = Callable[[int, str], Callable[[Any, str], Iterator[tuple[Any, ...]]]]
-"""Makes a decoder for an epoch and the latest purged order. The decoder turns a quarantined record, and the name of its
-object, into rows of ``columns_tagged``."""
+"""Makes a decoder for an epoch and the latest purged order. The decoder turns a quarantined record and the name of its
+object into rows of ``columns_tagged``."""
 
 _BYTES_PER_COMMIT = 8 * 1024 * 1024
-"""The quarantine objects of one commit, compressed. The driver has their records in memory."""
+"""The size of the quarantine objects of one commit, compressed. The driver has their records in memory."""
 _FIRST_EPOCH = 1
 
 _Part = tuple[str, int, int, str]
@@ -77,17 +76,17 @@ class RecordsToReplay:
         self._records = self._kept = 0
 
     def status(self) -> Status:
-        """How far it is; objects that are gone count as done."""
+        """The progress. Objects that are gone count as done."""
         parts = len(self._choice.objects)
         state = RUNNING if self._left else DONE
         return Status("", state, parts, parts - len(self._left), self._records, self._kept)
 
     def commit_next(self) -> None:
-        """Replay the next objects, all or none of them. Raises UserError if one has no records of a writer."""
+        """Replay the next objects, all or none of them. Raises UserError if an object has no records of a writer."""
         objects = self._next()
         entries = {object_.name: self._quarantine.read(object_.name) for object_ in objects}
         there = {name: records for name, records in entries.items() if records is not None}
-        # Choose the records. One whose epoch does not fit stays, with that as its reason.
+        # Choose the records. A record whose epoch does not fit stays, with that as its reason.
         reasons: dict[tuple[str, int], str] = {}
         parts: list[_Part] = []
         for name, records in there.items():
@@ -99,7 +98,7 @@ class RecordsToReplay:
                     parts.append((name, line, self._epoch_of(entry), json.dumps(entry.record)))
                 except UserError as error:
                     reasons[name, line] = str(error)
-        # Commit the others, and then leave in each object the records that are still bad.
+        # Commit the other records, and then leave in each object only the records that are still bad.
         replayed = {(name, line) for name, line, *_ in parts}
         if parts:
             for reason, raw in self._writer.replay(self._frame(parts)):

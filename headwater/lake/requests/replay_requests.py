@@ -12,7 +12,7 @@ from headwater.errors import UserError
 from headwater.lake.requests.protocol import Requests
 
 REPLAY = "replay"
-"""The kind of these requests. Their name is a digest of the choice, which is in their details."""
+"""The kind of these requests. A request's name is a digest of the choice in its details."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Choice:
     """The records to replay."""
 
     objects: tuple[str, ...]
-    """The names of the quarantine objects that have them."""
+    """The names of the quarantine objects with the records."""
     reason: str = ""
-    """Their reasons contain this text."""
+    """Only records whose reasons contain this text."""
 
     @property
     def request_id(self) -> str:

@@ -1,7 +1,7 @@
 """The work that a table's writer does on request, between the commits of its source's changes.
 
 Each kind of request has a function that makes the work of a request. The work is committed part by part, so changes
-wait for one commit at most. Every commit carries the progress of the last one forward.
+wait for at most one commit. These commits keep the progress of the last commit.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class Work(Protocol):
-    """The work of a request. A writer that starts makes it anew, and goes on where the last commit ended."""
+    """The work of a request. A writer that starts makes the work again, and goes on where the last commit ended."""
 
     def status(self) -> Status:
-        """How far it is, RUNNING or DONE, without a token."""
+        """The status of the work, RUNNING or DONE, without a token."""
 
     def commit_next(self) -> None:
         """Commit the next part, all or none of it.
 
-        Raises UserError and TooManyBadRecords, which refuse the request, and the exceptions of ``TableWriter.commit``.
+        UserError and TooManyBadRecords refuse the request. Also raises the exceptions of ``TableWriter.commit``.
         """
 
 
@@ -42,20 +42,20 @@ class _Taken:
     """A request that this writer has read."""
 
     version: str
-    """The version of its object."""
+    """The version of the request's object."""
     token: str
-    """Its token."""
+    """The request's token."""
     work: Work | None
-    """Its work; None if nothing is left to do."""
+    """The request's work; None if no work is left."""
 
 
 class RequestedWork:
     """Serves the requests to a table's writer.
 
     - ``writer``: the table's writer.
-    - ``requests``: the requests to it.
+    - ``requests``: the requests to this writer.
     - ``kinds``: functions that make the work of a request, by the request's kind.
-    - ``poll_seconds``: it polls for new requests at most every so many seconds.
+    - ``poll_seconds``: the least number of seconds between two polls for new requests.
     - ``clock``: returns the seconds since an arbitrary moment.
     - ``removed``: requests of these kinds are removed with all their versions once they are done or refused.
     """
@@ -81,8 +81,9 @@ class RequestedWork:
     def commit_next(self) -> bool:
         """Answer new requests, and commit the next part of the oldest unfinished one. Returns whether there was one.
 
-        It costs at most one listing if there is nothing to do.
+        Without a request, it costs at most one listing.
         """
+        # Poll for requests, at intervals if there is no work.
         works = any(taken.work is not None for taken in self._taken.values())
         if not works and self._clock() - self._polled < self._poll_seconds:
             return False
@@ -101,6 +102,7 @@ class RequestedWork:
         if known is not None and known.version == version:
             return known
         nothing = _Taken(version, "", None)
+        # Make the work of the request, unless it is answered already. Answer a request that cannot be served.
         try:
             request = self._requests.get(id_)
             if request is None:

@@ -1,4 +1,4 @@
-"""Data files in S3 that a manifest lists: lines in gzip, which are checked against the manifest."""
+"""Data files in S3: lines in gzip, which a manifest lists and describes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_THERE = ("403", "404", "AccessDenied", "NoSuchBucket", "NoSuchKey")
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file, as its manifest describes it."""
+    """A data file, as the manifest describes it."""
 
     bucket: str
     """The bucket of its object."""
@@ -48,7 +48,7 @@ class DataFile:
 
 
 def defect(file: DataFile, s3: Any) -> str | None:
-    """The first difference of a data file from its manifest (bytes, compression, number of lines), or None."""
+    """The first difference between a data file and its manifest (bytes, compression, number of lines), or None."""
     try:
         with _download(file, s3) as body:
             altered = _altered(file, body)
@@ -66,7 +66,7 @@ def defect(file: DataFile, s3: Any) -> str | None:
 
 
 def alteration(file: DataFile, s3: Any) -> str | None:
-    """The difference of a data file that Headwater wrote from its manifest, or None. Only its bytes are compared."""
+    """The difference between a data file that Headwater wrote and its manifest, or None. Only bytes are compared."""
     try:
         with _download(file, s3) as body:
             return _altered(file, body)
@@ -80,7 +80,7 @@ def _altered(file: DataFile, body: IO[bytes]) -> str | None:
 
 
 def md5_of(body: IO[bytes]) -> str:
-    """The MD5 of a local file in base64; it is read from its beginning to its end."""
+    """The MD5 of a local file in base64. The file is read from its beginning to its end."""
     body.seek(0)
     digest = hashlib.md5(usedforsecurity=False)
     while chunk := body.read(_CHUNK):
@@ -89,13 +89,13 @@ def md5_of(body: IO[bytes]) -> str:
 
 
 def lines(file: DataFile, s3: Any) -> Iterator[bytes]:
-    """The lines of a data file. It must not be damaged: ``defect`` checks that."""
+    """The lines of a data file, which must not be damaged. ``defect`` checks that."""
     with _download(file, s3) as body:
         yield from _lines(body)
 
 
 def first_of(files: Sequence[DataFile], most_bytes: int) -> list[DataFile]:
-    """The first files until they have ``most_bytes``, at least one."""
+    """The first files until their sizes reach ``most_bytes``; at least one."""
     taken: list[DataFile] = []
     total = 0
     for file in files:
@@ -107,7 +107,7 @@ def first_of(files: Sequence[DataFile], most_bytes: int) -> list[DataFile]:
 
 
 def sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
-    """The size in bytes of each object below a prefix, by key. Raises UserError if they cannot be listed."""
+    """The size of each object below a prefix in bytes, by key. Raises UserError if the objects cannot be listed."""
     try:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         return {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", ())}
@@ -116,7 +116,7 @@ def sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
 
 
 def read_text(s3: Any, bucket: str, key: str) -> str:
-    """An object's text. Raises UserError if it cannot be read or is no UTF-8."""
+    """An object's text. Raises UserError if the object cannot be read, or is not UTF-8."""
     uri = object_uri(bucket, key)
     try:
         body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
@@ -128,7 +128,7 @@ def read_text(s3: Any, bucket: str, key: str) -> str:
 
 
 def _lines(body: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a compressed data file. The file of an empty partition may be empty itself."""
+    """The lines of a compressed data file. The file of an empty partition may have no bytes."""
     with gzip.GzipFile(fileobj=body) as unpacked:
         for line in unpacked:
             if stripped := line.strip():
@@ -137,7 +137,7 @@ def _lines(body: IO[bytes]) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _download(file: DataFile, s3: Any) -> Iterator[IO[bytes]]:
-    """The object as a local file. Decoding is slower than reading, and S3 would close the idle connection."""
+    """The object as a local file. Decoding is slower than reading, so S3 would close an idle connection."""
     with tempfile.TemporaryFile() as body:
         try:
             s3.download_fileobj(file.bucket, file.key, body)
@@ -148,12 +148,14 @@ def _download(file: DataFile, s3: Any) -> Iterator[IO[bytes]]:
 
 
 def _unreadable(error: ClientError, uri: str) -> Exception:
-    """Return the error to raise for an error of S3: a UserError if S3 does not give out the object, else the
-    same error."""
+    """Return the error to raise for an error of S3.
+
+    This is a UserError if S3 does not give the object out, else the same error.
+    """
     code = error.response["Error"]["Code"]
     if code not in _NOT_THERE:
         return error
     return UserError(
-        f"{uri}: found nothing that can be read ({code}), expected a part of the data to load. Check the address, that "
+        f"{uri}: found no readable object ({code}), expected a part of the data to load. Check the address, that "
         "the data is complete there, and that this role may read it."
     )

@@ -1,4 +1,4 @@
-"""Decodes landing objects ahead: several at once, and while earlier changes are committed."""
+"""Decodes landing objects ahead: several at once, while earlier changes are committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AT_ONCE = min(max((os.cpu_count() or 1) // 2, 2), 4)
 class DecodingAhead(Generic[_Decoded]):
     """Decodes landing objects ahead, for one table of a job at a time.
 
-    Decoded objects take memory of the driver, which all tables share. So a table takes its turn by ``take_turn``, and
+    Decoded objects take memory of the driver, which all tables share. So a table takes the turn by ``take_turn``, and
     ends it by ``rest``.
     """
 
@@ -36,7 +36,7 @@ class DecodingAhead(Generic[_Decoded]):
     def take_turn(self, table: str) -> bool:
         """Take the turn if it is free. Returns whether this table has it now."""
         with self._turns:
-            # The table that had the last turn waits once if another one has asked meanwhile.
+            # The table that had the last turn waits once if another table has asked for the turn meanwhile.
             if self._whose is None and self._waits_once == table:
                 self._waits_once = None
             elif self._whose is None:
@@ -46,7 +46,10 @@ class DecodingAhead(Generic[_Decoded]):
             return has_turn
 
     def rest(self, table: str) -> None:
-        """End a table's turn: drop its decoded objects. A table that has asked meanwhile goes first then."""
+        """End a table's turn, and drop its decoded objects.
+
+        If another table has asked for the turn meanwhile, that table has the next turn.
+        """
         with self._turns:
             if self._whose == table:
                 self._drop()
@@ -60,7 +63,7 @@ class DecodingAhead(Generic[_Decoded]):
             self._drop()
 
     def close(self) -> None:
-        """Begin no further decoding, and wait for none."""
+        """Stop decoding: begin no further object, and wait for none."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _drop(self) -> None:
@@ -71,7 +74,7 @@ class DecodingAhead(Generic[_Decoded]):
     def decoded(
         self, objects: Sequence[LandingObject], decode: Callable[[LandingObject], _Decoded]
     ) -> Iterator[_Decoded]:
-        """Yield the decoded objects of the table that has the turn, in order. The next ones are decoded meanwhile."""
+        """Yield the decoded objects of the table that has the turn, in order, while the next objects are decoded."""
         for at, landed in enumerate(objects):
             for coming in objects[at : at + 1 + _AT_ONCE]:
                 if coming not in self._ahead:
@@ -79,6 +82,6 @@ class DecodingAhead(Generic[_Decoded]):
             yield self._ahead.pop(landed).result()
 
     def give_back(self, landed: LandingObject, decoded: _Decoded) -> None:
-        """Keep a decoded object that was not used: ``decoded`` will need it again."""
+        """Keep an unused decoded object, which ``decoded`` will yield again."""
         self._ahead[landed] = Future()
         self._ahead[landed].set_result(decoded)

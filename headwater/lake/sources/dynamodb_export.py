@@ -28,20 +28,20 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Export:
-    """An export that is complete according to its manifests."""
+    """An export that is complete, according to its manifests."""
 
     uri: str
-    """The address of its folder."""
+    """The address of the export's folder."""
     id: str
-    """Its id, the last part of its address."""
+    """The export's id: the last part of its address."""
     table: str
     """The name of the exported DynamoDB table."""
     time: int
-    """The time whose state it holds, in microseconds since 1970. For an export of a Scan, a time before the reading."""
+    """The time of the exported state, in microseconds since 1970. For an export of a Scan, it is before the reading."""
     until: int
-    """The same as ``time``. For an export of a Scan, a time after the reading."""
+    """For an export of a Scan, a time after the reading; otherwise the same as ``time``."""
     files: tuple[DataFile, ...]
-    """Its data files in the order of their names, which never changes."""
+    """The data files, in the order of their names, which never changes."""
 
     @property
     def items(self) -> int:
@@ -52,7 +52,8 @@ class Export:
     def open(s3: Any, uri: str) -> Export:
         """Read the manifests of an export, and check that its data files exist. Raises UserError.
 
-        ``uri`` is the address of its folder or of its summary. ``data_files.defect`` checks the files' content.
+        ``uri`` is the address of the export's folder or of its summary. ``data_files.defect`` checks the files'
+        content.
         """
         bucket, folder = locate(uri)
         export_id = folder.rpartition("/")[2]
@@ -61,7 +62,7 @@ class Export:
         summary = _parse(data_files.read_text(s3, bucket, f"{folder}/{_SUMMARY}"), _Summary, where)
         if _last_part(summary.export_arn) != export_id:
             raise _misfit(where, "exportArn", summary.export_arn, f"…/export/{export_id}, as the folder is called")
-        # An export may have been copied, so its files are beside its summary, not at the manifest's addresses.
+        # An export may have been copied. So look for the files beside the summary, not at the manifest's addresses.
         manifest = _last_part(summary.manifest_files_s3_key)
         files = _files(s3, bucket, folder, manifest)
         items = sum(file.items for file in files)
@@ -87,7 +88,7 @@ def locate(uri: str) -> tuple[str, str]:
 def decode_items(
     files: Iterable[DataFile], decoder: DynamoDecoder, export: Export, s3: Any, purged: str = ""
 ) -> Iterator[tuple[Any, ...]]:
-    """Decode the items of data files of an export to rows of ``columns_tagged``.
+    """Decode the items of an export's data files to rows of ``columns_tagged``.
 
     ``_position`` is ``export/file/line``; the first line is 0.
     """
@@ -98,7 +99,7 @@ def decode_items(
 
 
 def _files(s3: Any, bucket: str, folder: str, manifest: str) -> tuple[DataFile, ...]:
-    """The data files that the manifest lists, which must all be there. Raises UserError."""
+    """The data files that the manifest lists. Raises UserError if one of them does not exist."""
     sizes = data_files.sizes(s3, bucket, f"{folder}/data/")
     files: dict[str, DataFile] = {}
     for number, line in enumerate(data_files.read_text(s3, bucket, f"{folder}/{manifest}").splitlines(), 1):
@@ -118,7 +119,7 @@ def _files(s3: Any, bucket: str, folder: str, manifest: str) -> tuple[DataFile, 
 
 # --- Manifests --------------------------------------------------------------------------------------------------------
 
-# The description of a field says which values it takes. The error about a wrong value repeats it.
+# The description of a field names the allowed values. The error about a wrong value repeats this description.
 _Text = Annotated[str, msgspec.Meta(min_length=1, description="a text")]
 _Count = Annotated[int, msgspec.Meta(ge=0, description="a number")]
 _TableArn = Annotated[
@@ -137,32 +138,41 @@ class _Summary(msgspec.Struct, rename="camel"):
     """The fields of ``manifest-summary.json`` that the loading needs."""
 
     output_format: _Json
+    """The format of the data files."""
     export_arn: _Text
+    """The export's ARN."""
     table_arn: _TableArn
+    """The ARN of the exported table."""
     manifest_files_s3_key: _Text
+    """The key of the list of data files."""
     item_count: _Count
+    """The number of items in all data files."""
     export_time: _Moment
-    # The first version of the format, which knew only full exports, names no type.
+    """The time of the exported state."""
     export_type: _Full = "FULL_EXPORT"
-    # Only the project's own exports of a Scan have it. AWS's exports hold the state of one moment.
+    """The type of the export. The first version of the format, which knew only full exports, names none."""
     read_until: _Moment = _EPOCH
+    """A moment after the reading. Only exports of a Scan have it: AWS's exports have the state of one moment."""
 
 
 class _Entry(msgspec.Struct, rename="camel"):
     """A line of ``manifest-files.json``."""
 
     data_file_s3_key: _Text
+    """The key of the data file."""
     item_count: _Count
+    """The number of items in the file."""
     md5_checksum: _Text
+    """The MD5 of the file's bytes, in base64."""
 
 
 _Manifest = TypeVar("_Manifest", _Summary, _Entry)
 _FIELD = re.compile(r"at `\$\.(\w+)`|missing required field `(\w+)`")
-"""Finds the wrong field in msgspec's message."""
+"""Finds the name of the wrong field in msgspec's message."""
 
 
 def _parse(text: str, type_: type[_Manifest], where: str) -> _Manifest:
-    """The JSON object of a manifest at ``where``. Raises UserError, naming file, field, found and expected."""
+    """Parse the JSON object of a manifest at ``where``. Raises UserError, naming file, field, found and expected."""
     try:
         document = msgspec.json.decode(text)
     except msgspec.DecodeError as error:

@@ -1,6 +1,6 @@
-"""The exports of a DynamoDB table that lie beside the lake.
+"""The exports of a DynamoDB table that are still beside the lake.
 
-Nothing else deletes them, and they may hold items of a key that is to be forgotten.
+No other code deletes them, and they may hold items of a key that is to be forgotten.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _STARTED = "/_started"
 
 
 def exports_of(s3: Any, folder: str, table: str) -> list[str]:
-    """The addresses of the exports of a DynamoDB table below ``folder`` (``s3://bucket/prefix``).
+    """The addresses of a DynamoDB table's exports below ``folder`` (``s3://bucket/prefix``).
 
-    Raises UserError if one is not complete: its table is unknown then, and a command may still write it.
+    Raises UserError if an export is not complete: then its table is unknown, and a command may still write it.
     """
     bucket, prefix = split_uri(folder)
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")

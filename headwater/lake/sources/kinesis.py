@@ -1,4 +1,4 @@
-"""A Kinesis stream read through its API, shards side by side.
+"""A Kinesis stream, read through its API, several shards at the same time.
 
 A shard is read to its end before its children, the shards of a split or a merge. So the changes of one key keep their
 order across a reshard. The caller keeps the cursor, in the commit.
@@ -16,20 +16,23 @@ import boto3
 from botocore.config import Config
 
 ShardCursor = Mapping[str, int]
-"""The sequence number of the last record read of each ``stream/shard``, or ``READ_TO_END`` or ``NOTHING_READ``."""
+"""The position in each ``stream/shard``: the sequence number of the last record that was read, ``READ_TO_END`` or
+``NOTHING_READ``."""
 
 READ_TO_END = -1
 """The cursor of a closed shard that will have no more records."""
 NOTHING_READ = 0
 """The cursor of a shard before its first record."""
 SHARDS_AT_ONCE = 16
-"""How many shards the driver of a job reads side by side, of all tables together."""
+"""How many shards the driver of a job reads at the same time, for all tables together."""
 _DRIVER_RECORDS = 1_000
-"""The most records of a call of the driver. If a batch is too large for it, the driver has read them in vain."""
+"""The largest number of records that one call of the driver fetches. If a batch is too large for the driver, it drops
+these records."""
 _PARENTS = ("ParentShardId", "AdjacentParentShardId")
 """The fields of a shard's description that name its parents."""
 _ATTEMPTS = 10
-"""A shard gives 2 MB a second, and an answer may have 10 MB. So the next call may have to wait for 5 s."""
+"""Attempts of a call. A shard gives 2 MB a second, and an answer may have 10 MB. So the next call may have to wait for
+5 s."""
 
 
 _NEXT_STEP = (
@@ -39,7 +42,7 @@ _NEXT_STEP = (
 
 
 class ShardGone(RuntimeError):
-    """The stream has lost a shard, or a part of one, before the job had read it.
+    """The stream has lost a shard, or a part of one, before the job had read all of it.
 
     If the job went on, changes would be lost.
     """
@@ -47,7 +50,7 @@ class ShardGone(RuntimeError):
 
 @dataclass(frozen=True)
 class Record:
-    """One record."""
+    """A record of a stream."""
 
     data: bytes
     """The data that the producer put."""
@@ -109,28 +112,28 @@ def list_shards(kinesis: Any, stream: str) -> Iterator[dict[str, Any]]:
 
 
 def is_incomplete(shards: Iterable[Mapping[str, Any]], ended: Collection[str]) -> bool:
-    """Whether a listing lacks the children of a shard that has ended. That happens during a reshard."""
+    """Whether a listing lacks the children of an ended shard. That happens during a reshard."""
     parents = {shard.get(name) for shard in shards for name in _PARENTS}
     return not parents.issuperset(ended)
 
 
 class ShardReader:
-    """One shard, which is read from a position, or from its oldest record."""
+    """A reader of one shard, from a position or from the shard's oldest record."""
 
     def __init__(self, kinesis: Any, stream: str, shard: str, after: int) -> None:
         self.after = after
         """The sequence number of the last record that was read, or ``NOTHING_READ``."""
         self.is_closed = False
-        """Whether the shard was split or merged, and is read to its end."""
+        """Whether the shard was split or merged, and is now read to its end."""
         self.is_behind = True
-        """Whether more records wait, by the last answer of Kinesis."""
+        """Whether more records wait, according to the last answer of Kinesis."""
         self._kinesis = kinesis
         self._stream = stream
         self._shard = shard
         self._iterator: str | None = None
 
     def poll(self, most_records: int) -> list[Record]:
-        """Read up to ``most_records`` records by one call. It may give none although more wait.
+        """Read up to ``most_records`` records by one call. The call may return none although more wait.
 
         Raises ShardGone if the position is not of this stream.
         """
@@ -171,9 +174,9 @@ class ShardReader:
 
 
 class KinesisStream:
-    """The records of a stream from a cursor on, or from its oldest record.
+    """The records of a stream after a cursor, or from its oldest record.
 
-    ``pool`` reads shards side by side; without it, they are read one after the other.
+    ``pool`` reads several shards at the same time; without it, they are read one after the other.
     """
 
     def __init__(self, kinesis: Any, arn: str, pool: Executor | None = None) -> None:
@@ -194,6 +197,7 @@ class KinesisStream:
         records: list[Record] = []
         total = 0
         at_end: set[str] = set()
+        # Poll all due shards in turn. When a shard has ended, its children become due.
         while total <= most_bytes:
             due = {name: self._reader(name, reached) for name in self._due(reached) if name not in at_end}
             if not due:
@@ -205,7 +209,7 @@ class KinesisStream:
                 if not reader.is_behind:
                     at_end.add(name)
                 if total > most_bytes:
-                    # Other shards may still be read in the pool. Drop their readers, and their records with them.
+                    # The pool may still read other shards. Drop their readers, and the records of these.
                     self._readers = {}
                     break
         return records, reached
@@ -215,7 +219,7 @@ class KinesisStream:
         return map(poll, readers) if self._pool is None or len(readers) == 1 else self._pool.map(poll, readers)
 
     def ranges(self, cursor: ShardCursor) -> tuple[list[ShardRange], dict[str, int]]:
-        """Return ranges that executors can read side by side: one of each shard whose parents are read to their end.
+        """Return ranges that executors read at the same time: one for each shard whose parents are read to their end.
 
         Also returns the cursor without the shards that the stream no longer has. Raises ShardGone as ``read`` does.
         """
@@ -230,7 +234,7 @@ class KinesisStream:
     def _listed(self, reached: ShardCursor) -> dict[str, dict[str, Any]]:
         """Return the stream's shards by id.
 
-        They are listed anew while the listing is incomplete.
+        The shards are listed again as long as the listing is incomplete.
         """
         ended = {name for name in self._shards if reached.get(self._source(name)) == READ_TO_END}
         if not self._shards or is_incomplete(self._shards.values(), ended):
@@ -239,7 +243,7 @@ class KinesisStream:
 
     def _known(self, cursor: ShardCursor) -> dict[str, int]:
         """The part of a cursor whose shards the stream still has. Raises ShardGone."""
-        # A shard's end without a further record made no commit, so only its reader knows it.
+        # If a shard ended without a further record, there was no commit. So only its reader knows that it ended.
         ends = {
             self._source(name): READ_TO_END
             for name, reader in self._readers.items()
@@ -260,13 +264,13 @@ class KinesisStream:
         return f"{self._name}/{shard}"
 
     def _due(self, reached: ShardCursor) -> list[str]:
-        """The shards to read next: their parents are read to their end, or are gone from the stream."""
+        """The shards to read next. Their parents are read to their end, or have left the stream."""
         shards = self._listed(reached)
 
         def is_open(name: str | None) -> bool:
             return name in shards and reached.get(self._source(name)) != READ_TO_END
 
-        # Ids grow with time, so that parents come first.
+        # Ids grow with time, so parents come first.
         return [
             name
             for name in sorted(shards)
@@ -274,7 +278,10 @@ class KinesisStream:
         ]
 
     def _reader(self, shard: str, reached: ShardCursor) -> ShardReader:
-        """The reader of a shard at the cursor: the former one, or a new one if its last records were not committed."""
+        """The reader of a shard at the cursor.
+
+        This is the last reader, or a new one if the last one's records were not committed.
+        """
         after = reached.get(self._source(shard), NOTHING_READ)
         reader = self._readers.get(shard)
         if reader is None or reader.after != after:

@@ -1,8 +1,8 @@
 """Landing objects (staged files): the S3 sink wrote them, and the writer reads them in the order of offsets.
 
-Their keys are ``<prefix>/<topic>/<partition>/<first offset, 20 digits>.jsonl.gz``. Their metadata has the offset after
-the last one as ``next-offset``. Every offset of a partition is in exactly one object: a gap between two objects is an
-error. Objects that were read long ago expire, the oldest first, so the others have no gap.
+Their keys are ``<prefix>/<topic>/<partition>/<first offset, 20 digits>.jsonl.gz``. In their metadata, ``next-offset``
+is the offset after the last one. Every offset of a partition is in exactly one object, so a gap between two objects is
+an error. Objects that were read long ago are deleted, the oldest first, so there is no gap between the others.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class LandingObject:
     """A landing object."""
 
     bucket: str
-    """Its bucket."""
+    """The object's bucket."""
     key: str
-    """Its key."""
+    """The object's key."""
     source: str
     """``topic/partition``."""
     first: int
-    """The first offset that it has."""
+    """The first offset in the object."""
     next: int
-    """The offset after the last one that it has."""
+    """The offset after the last one in the object."""
     size: int
-    """Its bytes, compressed."""
+    """The object's size in bytes, compressed."""
 
     @property
     def uri(self) -> str:
@@ -56,20 +56,20 @@ class LandingObject:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The landing objects after a cursor, in numbers."""
+    """Numbers on the landing objects after a cursor."""
 
     objects: int
     """The number of objects."""
     size: int
-    """Their bytes, compressed."""
+    """The size of all objects in bytes, compressed."""
     records: int
-    """The number of their records."""
+    """The number of records in the objects."""
     since: dt.datetime | None
-    """When the oldest one landed; None without objects."""
+    """When the oldest object landed; None without objects."""
     gap: str
-    """The first ``topic/partition`` that lacks offsets right after the cursor; "" if none does."""
+    """The first ``topic/partition`` without the offsets right after the cursor; "" if there is none."""
     ends: OffsetCursor
-    """The cursor after all of them."""
+    """The cursor after all objects."""
 
 
 class Landing:
@@ -82,7 +82,7 @@ class Landing:
         self._prefix = key_below(prefix, f"{topic}/")
 
     def after(self, cursor: Mapping[str, int], most_bytes: int) -> list[LandingObject]:
-        """The objects after the cursor: in each partition until ``most_bytes`` (compressed), and at least one if any.
+        """The objects after the cursor, of each partition up to ``most_bytes`` (compressed), but at least one.
 
         Raises LandingGap.
         """
@@ -93,7 +93,7 @@ class Landing:
             ]
         if not listed:
             return []
-        # Only an object's metadata has its end. With the ends, check that each object begins where the last one ended.
+        # An object's end is only in its metadata. Check that each object begins at the end of the last one.
         with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
             ends = list(pool.map(self._end, (key for _, key, _ in listed)))
         objects = []
@@ -111,13 +111,14 @@ class Landing:
         return objects
 
     def waiting(self, cursor: Mapping[str, int]) -> Waiting:
-        """Count the objects after the cursor, by their names and one request for each partition's last object.
+        """Count the objects after the cursor, from their names and one request for each partition's last object.
 
-        Raises LandingGap if the sink did not write that one.
+        Raises LandingGap if the sink did not write that last object.
         """
         objects = size = records = 0
         since, gap = None, ""
         ends = dict(cursor)
+        # Sum up the objects of each partition. The first object must begin at the cursor.
         for partition in self._partitions():
             source = f"{self._topic}/{partition}"
             entries = list(self._entries(partition, cursor))
@@ -140,20 +141,20 @@ class Landing:
         return self._bucket, self._prefix
 
     def all(self) -> list[tuple[str, str, int]]:
-        """Bucket, key and size in bytes of all objects, read or not."""
+        """Bucket, key and size in bytes of all objects, whether they were read or not."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._prefix)
         landed = (entry for page in pages for entry in _landed(page))
         return [(self._bucket, entry["Key"], entry["Size"]) for entry in landed if _is_of_sink(entry["Key"])]
 
     def body(self, landed: LandingObject) -> bytes:
-        """The content of an object: its lines, compressed."""
+        """The content of an object: lines, compressed."""
         return bytes(self._s3.get_object(Bucket=landed.bucket, Key=landed.key)["Body"].read())
 
     def expire(self, cursor: Mapping[str, int], before: dt.datetime) -> int:
-        """Delete the objects from before that moment that lie before the cursor. Returns their number.
+        """Delete objects that landed before a moment and lie before the cursor. Returns their number.
 
-        Each partition's newest object stays, because the sink takes its position from it. Raises ClientError, and then
-        may have deleted some.
+        Each partition's newest object stays, because the sink takes its position from that object. Raises ClientError,
+        and then may have deleted some objects.
         """
         deleted = 0
         for partition in self._partitions():
@@ -164,9 +165,9 @@ class Landing:
         return deleted
 
     def _expired(self, folder: str, read: int, before: dt.datetime) -> Iterator[str]:
-        """The keys of a partition's objects that landed before that moment and are read.
+        """The keys of a partition's objects that landed before a moment and were read.
 
-        An object is read if the object after it begins at or before ``read``, the next offset to read.
+        An object was read if the object after it begins at or before ``read``, the next offset to read.
         """
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder)
         entries = (entry for page in pages for entry in _landed(page))
@@ -187,7 +188,7 @@ class Landing:
     def _only_partition(self, cursor: Mapping[str, int], most_bytes: int) -> list[_Listed] | None:
         """List a topic with one partition by one request. None if there are more partitions, or too many objects.
 
-        It needs a cursor of partition 0 alone. S3 lists that one first, so other partitions would show up behind it.
+        The cursor must have only partition 0. S3 lists that partition first, so other partitions would appear after it.
         """
         if [source for source in cursor if source.startswith(f"{self._topic}/")] != [f"{self._topic}/0"]:
             return None
@@ -233,7 +234,8 @@ class Landing:
         if end is None or not end.isdigit():
             raise LandingGap(
                 f"{object_uri(self._bucket, key)}: metadata: next-offset: found {end!r}, expected an offset: the S3 "
-                "sink did not write this object. Move it away if it is a stray one; else restore the sink's version."
+                "sink did not write this object. Move it away if it does not belong there; else restore the version "
+                "that the sink wrote."
             )
         return int(end)
 
@@ -244,7 +246,7 @@ def _landed(page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _is_of_sink(key: str) -> bool:
-    """Whether an object is in the folder of a partition, and its name is an offset."""
+    """Whether the sink wrote an object: it is in the folder of a partition, and its name is an offset."""
     *_, partition, name = key.split("/")
     return partition.isdigit() and name[: -len(_SUFFIX)].isdigit()
 

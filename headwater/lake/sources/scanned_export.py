@@ -2,7 +2,7 @@
 
 The table changes while it is read, so concurrent changes may be in the export or not. The export's time is a moment
 before the reading, by DynamoDB's clock: the stream has all later changes. Its summary also has ``readUntil``, a moment
-after the reading, which AWS's exports do not have. Items that the stream does not change are since then as in the
+after the reading, which AWS's exports do not have. Since that moment, items without changes in the stream are as in the
 export.
 """
 
@@ -31,9 +31,9 @@ from headwater.lake.sources.data_files import md5_of
 Item = Mapping[str, Mapping[str, Any]]
 """An item as boto3's DynamoDB client gives it: attribute → {type: value}, binary values as bytes."""
 ItemsRead = Callable[[int, float], None]
-"""Called after each page with the number of its items, and with the read units that they took."""
+"""Called after each page with the number of its items, and with the read units that the page took."""
 Clean = Callable[[Item], Item]
-"""Removes values that may not be stored from an item."""
+"""Removes the values that may not be stored from an item."""
 
 _FILE_BYTES = 256 * 1024 * 1024
 _MOST_FILES = 1_000
@@ -74,7 +74,7 @@ def export_rows(
     report: ItemsRead = lambda items, units: None,
     clean: Clean = lambda item: item,
 ) -> str:
-    """Export the items of a table that meet the PartiQL condition ``where``, as ``export_table`` does."""
+    """Export the items of a table that fulfil the PartiQL condition ``where``, as ``export_table`` does."""
     described = _begun(dynamodb, table)
     selected = _selected(dynamodb, f'SELECT * FROM "{table}" WHERE {where}', report)
     read = [map(clean, selected)]
@@ -94,13 +94,15 @@ def write_export(
     - ``table_arn``: the ARN of the exported table.
     - ``files``: the items of each data file.
     - ``target``: the export is written below it (``s3://bucket/prefix``).
-    - ``read_until``: for a table that changes while it is read. Called after the reading, it gives a moment after it.
+    - ``read_until``: for a table that changes while it is read. It is called after the reading, and returns a moment
+      after the reading.
     """
     bucket, prefix = split_uri(target)
     export_id = f"{int(time.timestamp() * 1000):014d}-{secrets.token_hex(4)}"
     folder = key_below(prefix, f"AWSDynamoDB/{export_id}")
     started = dt.datetime.now(dt.UTC)
     s3.put_object(Bucket=bucket, Key=f"{folder}/_started", Body=b"")
+    # Write the data files at the same time, then the manifests.
     with ThreadPoolExecutor(_READERS) as pool:
         written = [
             pool.submit(_data_file, s3, items, bucket, f"{folder}/data/{secrets.token_hex(13)}.json.gz")
@@ -143,7 +145,7 @@ def delete_export(s3: Any, uri: str) -> None:
 
 
 def _begun(dynamodb: Any, table: str) -> dict[str, Any]:
-    """Describe a table a second from now.
+    """Describe a table one second later.
 
     The time in DynamoDB's answers has whole seconds, and the job refuses an export from before its streaming began.
     """
@@ -152,14 +154,17 @@ def _begun(dynamodb: Any, table: str) -> dict[str, Any]:
 
 
 def _described(dynamodb: Any, table: str) -> dict[str, Any]:
-    """A table's ARN, its size in bytes (DynamoDB updates it every six hours), and the time by DynamoDB's clock."""
+    """A table's ARN, its size in bytes, and the time by DynamoDB's clock.
+
+    DynamoDB updates the size every six hours.
+    """
     answer = dynamodb.describe_table(TableName=table)
     time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
     return {"arn": answer["Table"]["TableArn"], "bytes": answer["Table"].get("TableSizeBytes", 0), "time": time}
 
 
 def _read_until(dynamodb: Any, table: str) -> dt.datetime:
-    """A moment after all reads up to now, by DynamoDB's clock, which has whole seconds."""
+    """A moment after all reads up to now, by DynamoDB's clock in whole seconds."""
     time: dt.datetime = _described(dynamodb, table)["time"]
     return time + dt.timedelta(seconds=1)
 

@@ -1,4 +1,4 @@
-"""Ranges of a stream's shards, read by Spark's executors."""
+"""Reads ranges of a stream's shards on Spark's executors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from headwater.lake.sources.kinesis import READ_TO_END, Record, ShardRange, Shar
 
 
 class RangeEnd(NamedTuple):
-    """How far a range was read."""
+    """The end of a range after it was read."""
 
     after: int
-    """The sequence number of its last record, or ``NOTHING_READ``."""
+    """The sequence number of the last record, or ``NOTHING_READ``."""
     is_closed: bool
     """Whether the shard holds no more records."""
     is_behind: bool
@@ -28,11 +28,11 @@ class RangeEnd(NamedTuple):
 class ReadRanges:
     """The records of ranges as an RDD. One task reads one range.
 
-    It ends at the shard's end, or with the record by which it exceeds ``most_bytes``. A task that Spark repeats ends at
-    the same record, or later if the shard had ended before. The next batch then reads the records after the first end
-    again.
+    A range ends at the shard's end, or with the record by which it exceeds ``most_bytes``. If Spark repeats a task, the
+    task ends at the same record, or later if the shard had ended before. The next batch then reads the records after
+    the first end again.
 
-    - ``most_records``: the most records of one call to Kinesis.
+    - ``most_records``: the largest number of records of one call to Kinesis.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ReadRanges:
                 for record in reader.poll(most_records):
                     size += len(record.data)
                     yield record
-                    # Stop at a record, not at the end of a call: a repeated call may end at another record.
+                    # Stop at a record, not at the end of a call, because a repeated call may end at another record.
                     if size > most_bytes:
                         ends.add({part.source: RangeEnd(int(record.sequence), False, True, size)})
                         return
@@ -74,7 +74,10 @@ class ReadRanges:
 
 
 class _FirstEnds(AccumulatorParam[dict[str, RangeEnd]]):
-    """Ends by shard. Of two ends of one range the first counts: all records before it were read by both tasks."""
+    """Accumulates ends by shard.
+
+    If a range has two ends, the first one counts: both tasks have read all records before it.
+    """
 
     def zero(self, value: dict[str, RangeEnd]) -> dict[str, RangeEnd]:
         return {}

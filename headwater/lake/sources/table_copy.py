@@ -1,7 +1,7 @@
-"""A copy of a PostgreSQL table in S3, as ``headwater backfill`` makes it: its rows at one position of the log.
+"""A copy of a PostgreSQL table in S3, as ``headwater backfill`` makes it: the table's rows at one position of the log.
 
-``<folder>/<id>/`` has ``copy.json``, which is written last, and data files. These are lines in gzip: each is the image
-of a row as in Debezium's events.
+``<folder>/<id>/`` has data files, and ``copy.json``, which is written last. The data files are lines in gzip: each line
+is the image of a row as in Debezium's events.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class TableCopy:
     """A copy of a table."""
 
     uri: str
-    """The address of its folder."""
+    """The address of the copy's folder."""
     source: str
     """The table's name, as contracts write it: ``schema.table``."""
     epoch: int
-    """The epoch of the log."""
+    """The epoch to which the copy's rows belong."""
     lsn: int
-    """The position in the log (an LSN) whose state the rows are."""
+    """The position in the log (an LSN) at which the rows were read."""
     read_at: int
-    """The source's time of the reading, in microseconds since 1970."""
+    """The time of the reading by the source's clock, in microseconds since 1970."""
     is_unique: bool
     """Whether the source allows no two rows with the same key of the contract."""
     files: Sequence[DataFile]
-    """Its data files."""
+    """The data files."""
 
     @property
     def id(self) -> str:
-        """The last part of its address."""
+        """The copy's id: the last part of its address."""
         return self.uri.rpartition("/")[2]
 
     @property
@@ -64,11 +64,11 @@ class TableCopy:
 
     @property
     def time(self) -> dt.datetime:
-        """When it was read."""
+        """When the copy was read."""
         return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=self.read_at)
 
     def around(self) -> tuple[str, str]:
-        """The texts before and after a row's image that make it the event of a snapshot."""
+        """The texts around a row's image that turn it into the event of a snapshot."""
         schema, _, table = self.source.partition(".")
         source = {
             "schema": schema,
@@ -82,7 +82,7 @@ class TableCopy:
 
     @staticmethod
     def open(s3: Any, uri: str) -> TableCopy:
-        """Read the manifest of the copy at ``uri``, and check that its files exist. Raises UserError.
+        """Read the manifest of the copy at ``uri``, and check that its data files exist. Raises UserError.
 
         ``data_files.defect`` checks the files' content.
         """
@@ -97,11 +97,11 @@ class TableCopy:
             copy = TableCopy(object_uri(bucket, folder), **document, files=files)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(
-                f"{where}: found {error!r}, expected the manifest of a copy of headwater backfill"
+                f"{where}: found {error!r}, expected the manifest of a copy that headwater backfill made"
             ) from None
         for file in files:
             if file.size < 0:
-                raise UserError(f"{where}: found no object {file.uri}, expected all that it lists")
+                raise UserError(f"{where}: found no object {file.uri}, expected every file that the manifest lists")
         return copy
 
 

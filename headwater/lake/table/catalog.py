@@ -1,4 +1,4 @@
-"""The Glue Data Catalog: CDK makes the tables from contracts; the writer only adds partitions that it created."""
+"""The Glue Data Catalog. CDK creates the tables from contracts; the writer only adds the partitions that it created."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PARTITIONS_PER_CALL = 100  # the limit of BatchCreatePartition
 
 
 class Catalog:
-    """One Glue database. Raises the exceptions of boto3; a partition that exists already is no error."""
+    """One Glue database. Raises the exceptions of boto3. A partition that already exists is not an error."""
 
     def __init__(self, glue: Any, database: str) -> None:
         self._glue = glue

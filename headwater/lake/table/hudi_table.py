@@ -1,4 +1,4 @@
-"""A Hudi table: Headwater's way to write it, and the progress in its commits."""
+"""A Hudi table: Headwater's way to write the table, and the progress in the table's commits."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _SECOND = 1.0
 _CLOCK_SECONDS = 30.0
 """S3's clock may be this far behind the writer's, and the writer's clock behind the former writer's."""
 _FEW_BYTES = 32 * 1024 * 1024
-"""The driver writes up to this many bytes of rows itself. Each of its tables may take so many at the same time."""
+"""The driver itself writes up to this many bytes of rows. Several tables may do so at the same time."""
 _FEW_MEGABYTES = 64
-"""The driver compacts up to this many megabytes of base and log files itself, likewise."""
+"""The driver itself compacts up to this many megabytes of base and log files. So may several tables."""
 _ORDERING_IN_015 = "hoodie.table.precombine.field"
 
 # Reasons and measurements: docs/decisions/hudi-settings.md.
 _READ_OPTIONS = {
-    # Hudi makes a buffer of this size for each log file, however small. Its default is 16 MB.
+    # Hudi makes a buffer of this size for each log file, even a small one. The default is 16 MB.
     "hoodie.memory.dfs.buffer.max.size": str(1024 * 1024),
     # Log files of table version 6 have no positions. With this option, Spark's reader would still copy each record to
     # add an empty column.
@@ -50,7 +50,7 @@ _OPTIONS = {
     "hoodie.payload.event.time.field": "_order",
     "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
     "hoodie.combine.before.upsert": "false",
-    # Athena has Hudi 0.15, which reads tables up to this version.
+    # Athena uses Hudi 0.15, which reads tables up to this version.
     "hoodie.write.table.version": "6",
     "hoodie.write.auto.upgrade": "false",
     "hoodie.index.type": "BUCKET",
@@ -63,10 +63,10 @@ _OPTIONS = {
     "hoodie.rollback.using.markers": "false",
     "hoodie.compact.inline": "true",
     "hoodie.compact.inline.max.delta.commits": "20",
-    # Only file groups with that many log files, so that a compaction stays as small as what has changed.
+    # Compact only file groups with this many log files, so that a compaction stays as small as the changes.
     "hoodie.compaction.strategy": "org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy",
     "hoodie.compaction.logfile.num.threshold": "10",
-    # ``replaced_files`` cleans.
+    # ``replaced_files`` deletes replaced files in place of Hudi's cleaner.
     "hoodie.clean.automatic": "false",
     "hoodie.keep.min.commits": "40",
     "hoodie.keep.max.commits": "60",
@@ -81,7 +81,7 @@ _OPTIONS = {
     **_READ_OPTIONS,
 }
 
-# The table properties that Hudi's Spark writer makes of these options when it creates a table.
+# The table properties that Hudi's Spark writer derives from these options when it creates a table.
 _TABLE_PROPERTIES = {
     "hoodie.table.type": "MERGE_ON_READ",
     "hoodie.table.version": "6",
@@ -101,8 +101,8 @@ _TABLE_PROPERTIES = {
     "hoodie.table.timeline.timezone": "LOCAL",
 }
 
-# Hudi 1.1.1 refuses a wider decimal, which every reader takes from Parquet. Both settings together switch its check of
-# schemas off. No column is dropped, because ``evolve`` writes those that a contract lacks.
+# Hudi 1.1.1 refuses wider decimals, which every reader of Parquet accepts. Both settings together switch off Hudi's
+# check of schemas. No column is dropped, because ``evolve`` writes the columns that a contract no longer has.
 _WIDER_TYPES = {
     "hoodie.avro.schema.validate": "false",
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true",
@@ -118,25 +118,25 @@ class Commit:
     """A completed commit."""
 
     instant: str
-    """Its instant on Hudi's timeline."""
+    """The commit's instant on Hudi's timeline."""
     partitions: list[str]
-    """The partitions that it wrote to (``column=value``; "" for a table without partitions)."""
+    """The partitions of the commit's rows (``column=value``; "" for a table without partitions)."""
     progress: Progress
-    """The progress that it carries."""
+    """The progress that the commit carries."""
 
 
 class ClockBehind(RuntimeError):
-    """The clock is behind the table's latest commit: the next one would count as older."""
+    """The clock is behind the table's latest commit, so the next commit would count as older."""
 
 
 class ClockAhead(RuntimeError):
-    """The clock was ahead of S3's when a compaction began: Hudi would ignore the commits that came after it."""
+    """The clock was ahead of S3's when a compaction began, so Hudi would ignore the commits after it."""
 
 
 class ProgressMissing(RuntimeError):
-    """A table has commits but no cursor, or has lost its properties.
+    """A table has commits but no cursor, or its properties are lost.
 
-    If the writer went on, it would read everything again, or skip changes.
+    If the writer went on, it would read all changes again, or skip changes.
     """
 
 
@@ -168,6 +168,7 @@ class HudiTable:
         client = self._with_ordered_compactions(client)
         latest = client.getActiveTimeline().lastInstant()
         self._latest = latest.get().requestedTime() if latest.isPresent() else ""
+        # Find the newest completed commit with progress.
         timeline = client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
         instants = timeline.getReverseOrderedInstants().iterator()
         while instants.hasNext():
@@ -180,7 +181,7 @@ class HudiTable:
                 return Commit(instant.requestedTime(), partitions, self._read_progress(progress))
         if timeline.countInstants():
             raise ProgressMissing(
-                f"{self.uri}: the table has commits but none carries a cursor. Was it written by something else? "
+                f"{self.uri}: the table has commits but none carries a cursor. Was it written by another program? "
                 "Restore its timeline, or move the table away and start again with a raised epoch."
             )
         self._has_commit = False
@@ -193,7 +194,7 @@ class HudiTable:
             raise ValueError(f"{self.contract.table}: {error}") from error
 
     def completed(self) -> Callable[[str], bool]:
-        """A function that says whether the commit or compaction of an instant is complete now.
+        """A function that returns whether the commit or compaction of an instant is complete now.
 
         Instants from before the active timeline are complete.
         """
@@ -201,7 +202,7 @@ class HudiTable:
         if client is None:
             return lambda instant: False
         active = client.getActiveTimeline()
-        # An open instant may be older than all complete ones of the active timeline, if older ones are archived.
+        # If older instants are archived, an open one may be older than all complete ones of the active timeline.
         is_open = {instant.requestedTime() for instant in elements(active.filterInflightsAndRequested().getInstants())}
         done = active.getCommitsTimeline().filterCompletedInstants()
         return lambda instant: instant not in is_open and bool(done.containsOrBeforeTimelineStarts(instant))
@@ -214,15 +215,16 @@ class HudiTable:
         Columns that the contract no longer has are written as null. A decimal keeps the wider of both types. Raises
         ValueError if a type has changed in another way; nothing is written then.
 
-        If a column is new or has a wider type, all log files are compacted first. For log files with rows of the former
-        type, Hudi 0.15 does not read narrow values as wide ones. And hudi-rs fails on a key with two rows that lack the
-        new column.
+        If a column is new or has a wider type, all log files are compacted first. In log files, Hudi 0.15 does not read
+        values of the former, narrower type as wide ones. And hudi-rs fails on a key with two rows that lack the new
+        column.
         """
         schema = self._stored_type()
         stored = {field.name: field.dataType for field in schema}
         self._columns = []
         is_added = grows = False
         refused = []
+        # Compare each column's type with the stored type.
         for name, type_ in self.contract.lake_columns():
             column = F.col(name)
             is_added |= name not in stored
@@ -243,9 +245,11 @@ class HudiTable:
                 "Give these columns the table's types, or describe a new table."
             )
         lake = {name for name, _ in self.contract.lake_columns()}
+        # Write columns that the contract no longer has as null.
         former = [(name, F.lit(None).cast(type_)) for name, type_ in stored.items() if name not in lake]
         self._columns += former
         self.has_contracts_columns &= not former
+        # An empty commit compacts all log files.
         if is_added or grows:
             nothing = self.spark.createDataFrame([], schema)
             self._commit(nothing, progress, {"hoodie.datasource.write.operation": "upsert", **_COMPACT_ALL})
@@ -253,9 +257,9 @@ class HudiTable:
             self._options |= _WIDER_TYPES
 
     def _stored_type(self) -> StructType:
-        """The columns of the table's rows, without Hudi's own.
+        """The type of the table's rows, without Hudi's own columns.
 
-        It reads the last commit's schema: Spark's reader would add a second to the start.
+        It comes from the last commit's schema, because Spark's reader would add a second to the start.
         """
         schema = self._java("org.apache.hudi.common.table.TableSchemaResolver")(self._meta_client())
         utilities = self._java("org.apache.hudi.AvroConversionUtils")
@@ -278,8 +282,8 @@ class HudiTable:
     def insert(self, rows: DataFrame, progress: Progress) -> Commit:
         """Commit rows (at most one per partition and key) and the progress into an empty table, as one atomic step.
 
-        It costs less than ``upsert``, which searches for rows to merge with. For few rows, ``upsert_few`` costs a
-        fraction of both.
+        This is cheaper than ``upsert``, which searches for rows to merge with. For few rows, ``upsert_few`` is much
+        cheaper than both.
         """
         self._ensure_created()
         return self._commit(rows, progress, {"hoodie.datasource.write.operation": "bulk_insert"})
@@ -290,7 +294,7 @@ class HudiTable:
         return self._commit(rows, progress, {"hoodie.datasource.write.operation": "upsert"})
 
     def upsert_few(self, rows: DataFrame, progress: Progress) -> Commit | None:
-        """Commit few rows in a fraction of the time of ``upsert``. Of each partition and key the latest row counts.
+        """Commit few rows in a fraction of the time of ``upsert``. For each partition and key, the latest row counts.
 
         Returns None and writes nothing if only ``upsert`` can write the rows. They then have too many bytes, or a
         column that the table does not have yet. The caller calls ``maintain`` now and then.
@@ -303,7 +307,7 @@ class HudiTable:
     def upsert_held(
         self, held: Any, progress: Progress, *, may_end: bool = False, most_ended: int = 0
     ) -> Commit | None:
-        """Commit the rows of Java's ``HeldRows`` without a Spark job, as ``upsert_few`` does otherwise.
+        """Commit the rows of Java's ``HeldRows`` without a Spark job, in the same way as ``upsert_few``.
 
         Rows below the truncate marker of the progress become tombstones. Returns None and writes nothing if the table
         has other columns than the contract, or if the marker deletes too many rows.
@@ -333,13 +337,13 @@ class HudiTable:
     def _upsert_small(
         self, schema: Any, commit: Callable[[Any, dict[str, str]], Any], progress: Progress
     ) -> Commit | None:
-        """Commit rows of that schema by ``commit``, which gets Java's ``SmallUpserts`` and the commit's metadata."""
+        """Commit rows of this schema by ``commit``, which gets Java's ``SmallUpserts`` and the commit's metadata."""
         self._await_clock()
         small = self._opened()
         try:
             written = commit(small, {NOTED_AS: progress.to_json()}) if small.fits(schema) else None
         except BaseException:
-            # The next commit rolls this one back, unless it is complete nevertheless.
+            # The next commit rolls this one back, unless this one is complete despite the error.
             self._has_commit = None
             self.close()
             raise
@@ -363,10 +367,10 @@ class HudiTable:
         return self._small_upserts
 
     def _ensure_created(self) -> None:
-        """Create the table unless it is there, with the properties that Hudi's Spark writer would give it.
+        """Create the table, if it does not exist, with the properties that Hudi's Spark writer would set.
 
-        Raises ValueError if a killed writer created it for another contract and did not commit. Raises RuntimeError if
-        another writer has committed meanwhile.
+        Raises ValueError if a killed writer created the table for another contract and did not commit. Raises
+        RuntimeError if another writer has committed meanwhile.
         """
         if self._has_commit is None:
             self.last_commit()
@@ -374,6 +378,7 @@ class HudiTable:
             return
         expected = {**_TABLE_PROPERTIES, **_table_properties(self.contract)}
         client = self._meta_client()
+        # A table without a commit must have the expected properties.
         if client is not None:
             if not client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().empty():
                 raise RuntimeError(f"{self.uri}: found a commit, expected none: another writer has committed")
@@ -397,7 +402,7 @@ class HudiTable:
     def run_open_compaction(self) -> None:
         """Run the compaction that a killed writer has left open, if there is one. The caller holds the table's lease.
 
-        Otherwise only the next commit would run it, and hudi-rs ignores commits after an open compaction.
+        Otherwise only the next commit would run the compaction, and hudi-rs ignores commits after an open one.
         """
         client = self._meta_client()
         if client is None or client.getActiveTimeline().filterPendingCompactionTimeline().empty():
@@ -425,7 +430,7 @@ class HudiTable:
             if self._small_upserts.maintain():
                 self.last_commit()
         except BaseException:
-            # The next opening of the table goes on with the work that has begun.
+            # When the table is opened next, the begun work goes on.
             self.close()
             raise
 
@@ -444,12 +449,12 @@ class HudiTable:
             if self._small_upserts.settle(True):
                 self.last_commit()
         except BaseException:
-            # The next opening of the table runs the compaction again.
+            # When the table is opened next, the compaction runs again.
             self.close()
             raise
 
     def tombstones(self, before: dt.datetime) -> DataFrame:
-        """Location (partition and ``_key``) and ``_order`` of the tombstones that were committed before that moment."""
+        """Location (partition and ``_key``) and ``_order`` of the tombstones that were committed before a moment."""
         instant = self._instant(before.timestamp())
         rows = self._stored().where(F.col("_deleted"))
         return rows.where(F.col("_hoodie_commit_time") < instant).select(*self.contract.place, "_order")
@@ -467,7 +472,7 @@ class HudiTable:
     def erase(self, rows: DataFrame, progress: Progress) -> Commit:
         """Remove rows as ``delete`` does, and compact all log files, also if there is no row to remove.
 
-        Then no file of a newest file slice has values that no current row has.
+        Then the newest file slices have only values of current rows.
         """
         if not rows.isEmpty():
             return self._commit(rows, progress, {**self._delete_options(), **_COMPACT_ALL})
@@ -481,21 +486,21 @@ class HudiTable:
         self.settle()
         self.close()
         writer = rows.write.format("hudi").options(**self._options).options(**options)
-        # The next commit rolls a failed one back. After that, no task of the failed one may still write.
+        # The next commit rolls a failed commit back. After that, no task of the failed commit may write any more.
         with no_task_left_behind(self.spark):
             writer.option(NOTED_AS, progress.to_json()).mode("append").save(self.uri)
         commit = self.last_commit()
         if commit is None or commit.progress != progress:
             raise ProgressMissing(
                 f"{self.uri}: the newest commit does not carry the progress just written. Another writer may have "
-                "written the table: end it. The job starts again from the newest commit."
+                "written the table: stop that writer. The job starts again from the newest commit."
             )
         return commit
 
     def close(self) -> None:
-        """Stop the work beside the commits. When this returns, nothing is written any more.
+        """Stop the work beside the commits. When this method returns, no thread writes to the table any more.
 
-        The next opening of the table completes a compaction that was running.
+        When the table is opened next, a compaction that was running is completed.
         """
         small, self._small_upserts = self._small_upserts, None
         if small is not None:
@@ -511,7 +516,7 @@ class HudiTable:
             if time.monotonic() > deadline:
                 raise ClockBehind(
                     f"{self.contract.table}: found {now} as the time, expected a later one than {self._latest}, the "
-                    "table's latest commit. Set the clock of the writer's node right."
+                    "table's latest commit. Correct the clock of the writer's node."
                 )
             time.sleep(_SECOND)
 
@@ -521,10 +526,10 @@ class HudiTable:
         return str(self._java("org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator").formatDate(moment))
 
     def _declare_ordering(self, client: Any) -> None:
-        """Write the property of the ordering field that Hudi 0.15 reads.
+        """Write the property for the ordering field that Hudi 0.15 reads.
 
-        Hudi 1.1.1 writes only its newer name. Without the old name, Athena would take the order of log files for the
-        order of changes.
+        Hudi 1.1.1 writes only the property's newer name. Without the old name, Athena would use the order of log files
+        as the order of changes.
         """
         if client.getTableConfig().getProps().getProperty(_ORDERING_IN_015) == "_order":
             return
@@ -536,9 +541,9 @@ class HudiTable:
     def _with_ordered_compactions(self, client: Any) -> Any:
         """The client, as soon as no compaction seems to have ended before it began. Raises ClockAhead.
 
-        Hudi 1.1.1 takes the modification time of a commit's file for the commit's end, and S3 gives whole seconds. If a
-        compaction begins and ends within one second, Hudi ignores the log files that come later. So this writes the
-        file again, unchanged, in the next second: that gives it a later time.
+        Hudi 1.1.1 uses the modification time of a commit's file as the commit's end, and S3 gives whole seconds. If a
+        compaction begins and ends within one second, Hudi ignores the log files after it. So this method writes the
+        file again, unchanged, in the next second. Then the file has a later time.
         """
         deadline = time.monotonic() + _CLOCK_SECONDS
         while True:
@@ -553,7 +558,7 @@ class HudiTable:
             if time.monotonic() > deadline:
                 raise ClockAhead(
                     f"{self.contract.table}: S3 says that the compaction {early[0].requestedTime()} was complete at "
-                    f"{early[0].getCompletionTime()}, before it began. Set the clock of the writer's node right; the "
+                    f"{early[0].getCompletionTime()}, before it began. Correct the clock of the writer's node; the "
                     f"table goes on once S3's clock is past {early[0].requestedTime()}."
                 )
             time.sleep(_SECOND - time.time() % _SECOND)
@@ -580,7 +585,7 @@ class HudiTable:
         folder = path(f"{self.uri}/.hoodie")
         files = folder.getFileSystem(configuration)
         has_properties = files.exists(path(folder, "hoodie.properties"))
-        # When Hudi replaces its properties, only their backup is there for a moment.
+        # While Hudi replaces its properties, only their backup exists for a moment.
         if not has_properties and not files.exists(path(folder, "hoodie.properties.backup")):
             self._clear(files, folder)
             return None
@@ -594,7 +599,7 @@ class HudiTable:
         return client
 
     def _clear(self, files: Any, folder: Any) -> None:
-        """Delete the empty folder that a crash left while the table was created: Hudi takes it for a table.
+        """Delete the empty folder that a crash has left during the table's creation. Hudi would treat it as a table.
 
         Raises ProgressMissing if the folder is not empty.
         """
@@ -618,7 +623,7 @@ class HudiTable:
 
 
 def is_in(partition: Mapping[str, Any]) -> Column:
-    """A condition that a row is in that partition. Hudi uses it to skip the files of other partitions."""
+    """A condition that a row is in a partition. With this condition, Hudi skips the files of other partitions."""
     condition = F.lit(True)
     for name, value in partition.items():
         condition &= F.col(name).isNull() if value is None else F.col(name) == F.lit(value)

@@ -1,9 +1,9 @@
-"""Purging the tombstones of rows that were deleted long ago.
+"""Purges the tombstones of rows that were deleted long ago.
 
-A tombstone prevents older changes that arrive later from bringing its row back. So it stays for a set time after its
-commit. The commit that removes it keeps its ``_order`` in the progress (``purged``). A change with a lower order is
-written if the table still has a row or a tombstone at its location. Otherwise its row may have been deleted since, so
-it goes to the quarantine (``late_changes``).
+A tombstone prevents older changes that arrive later from bringing its row back. So a tombstone stays for a set time
+after its commit. The commit that removes it keeps its ``_order`` in the progress (``purged``). A change with a lower
+order is written if the table still has a row or a tombstone at the change's location. Otherwise the row may have been
+deleted since, so the change goes to the quarantine (``late_changes``).
 
 Each commit purges one partition. This is one of the tasks of ``upkeep``.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Purge:
-    """Purges the tombstones of the table of ``writer`` that were committed ``keep`` ago or earlier."""
+    """Purges tombstones in the table of ``writer`` that were committed at least ``keep`` ago."""
 
     def __init__(self, writer: TableWriter, keep: dt.timedelta) -> None:
         self._writer = writer
@@ -29,7 +29,7 @@ class Purge:
     def do_next(self) -> bool:
         """Purge the tombstones of the next partition. Returns whether there are more partitions.
 
-        If none is left from the last call, it first finds the partitions with tombstones.
+        If no partition is left from the last call, this method first finds the partitions with tombstones.
         """
         if not self._partitions:
             self._before = dt.datetime.now(dt.UTC) - self._keep

@@ -1,8 +1,8 @@
-"""The files of a Hudi table that compaction has replaced: they are deleted once no query can need them.
+"""Deletes the files of a Hudi table that compaction has replaced, once no query can need them.
 
-Hudi's own cleaner keeps the files of a number of commits. By hours, it would need a timeline of that length, which
-makes each commit slower. The names of the files are enough: they have the file group, and the instant of the file
-slice. docs/decisions/retention.md.
+Hudi's own cleaner keeps the files of a number of commits. To keep files for hours, the cleaner would need a timeline of
+that length, which makes each commit slower. The names of the files are enough: they have the file group, and the
+instant of the file slice. See docs/decisions/retention.md.
 """
 
 from __future__ import annotations
@@ -22,10 +22,16 @@ _LOG = re.compile(rf"\.(?P<group>[^_/]+)_{_INSTANT}\.log\.\d+_[^_/]+")
 
 
 class _File(NamedTuple):
+    """A base file or a log file."""
+
     instant: str
+    """The instant of the file slice."""
     key: str
+    """The object's key."""
     is_base: bool
+    """Whether the file is a base file."""
     modified: dt.datetime
+    """When the object was written."""
 
 
 class ReplacedFiles:
@@ -37,10 +43,10 @@ class ReplacedFiles:
         self._bucket, self._folder = split_uri(table.uri)
 
     def delete(self, before: dt.datetime) -> int:
-        """Delete the files that were replaced before that moment, and return their number.
+        """Delete the files that were replaced before a moment, and return their number.
 
-        A file slice is replaced by a newer, complete one of its file group, once that has a base file. Commits may go
-        on meanwhile. It costs a listing of the table. Raises ClientError, and then may have deleted some.
+        A file slice is replaced once its file group has a newer, complete one with a base file. Commits may go on
+        meanwhile. This costs a listing of the table. Raises ClientError, and then may have deleted some files.
         """
         is_complete = self._table.completed()
         keys = []
@@ -52,7 +58,7 @@ class ReplacedFiles:
         return len(keys)
 
     def log_files(self) -> int:
-        """How many log files the table has, in all slices."""
+        """The number of log files in all file slices of the table."""
         return sum(not file.is_base for files in self._groups().values() for file in files)
 
     def partitions(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The writer of a table: it commits decoded changes."""
+"""The writer of a table, which commits decoded changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from headwater.lake.table.erasure.records import LandedLines, kept_records
 from headwater.lake.table.hudi_table import Commit, HudiTable, is_in
 
 Advance = Callable[[Progress], Progress]
-"""Makes the progress of the next commit from the progress of the last one."""
+"""Makes the progress of the next commit from that of the last commit."""
 _Review = Callable[[Batch, Counts], None]
 """Checks a batch and its counts before the commit, and quarantines or refuses its bad records."""
 Clear = Callable[[], None]
@@ -44,13 +44,12 @@ Clear = Callable[[], None]
 _Careful = Callable[[DataFrame], DataFrame]
 """The reference decoder: decodes the records that the fast path has left in a batch."""
 _FEW_ROWS = 100_000
-"""Up to this many rows, the driver's commit is faster: Hudi's own upsert spends more time on file groups than on rows.
-"""
+"""Up to this many rows, the driver commits faster. Hudi's own upsert takes more time for file groups than for rows."""
 _LONG_MAINTENANCE_SECONDS = 1.0
 """Maintenance of at least this many seconds is reported, because changes have waited meanwhile."""
 _NEXT_STEP = {
     DYNAMODB: "Raise glue.epoch in the environment's file, deploy, and load an export (headwater backfill).",
-    POSTGRESQL: "Use the release that wrote it, or describe a new table.",
+    POSTGRESQL: "Use the release that wrote the table, or describe a new table.",
 }
 
 
@@ -119,7 +118,7 @@ class TableWriter:
 
     @property
     def table(self) -> HudiTable:
-        """The table that it writes."""
+        """The table that this writer writes."""
         return self._table
 
     @property
@@ -138,9 +137,9 @@ class TableWriter:
         return self._progress
 
     def note_streaming_start(self, former: Progress | None = None) -> None:
-        """Record that streaming begins now, unless an earlier moment is known. The next commit keeps it.
+        """Record that streaming begins now, unless an earlier moment is known. The next commit keeps the moment.
 
-        ``former`` is the progress of the writer before this one. If it is of this epoch, its moment counts.
+        ``former`` is the progress of the writer before this one. If it has the same epoch, its moment counts.
         """
         known = former.since if former is not None and former.epoch == self._progress.epoch else 0
         with self._committing:
@@ -149,7 +148,7 @@ class TableWriter:
     def _resume(self) -> Progress:
         """Prepare the table, and return the progress from which to go on: the last commit's, or a new epoch's.
 
-        It registers the last commit's partitions again, since the job may have crashed between the commit and that. It
+        It registers the last commit's partitions again, because the job may have crashed before it registered them. It
         runs an open compaction. Raises ValueError if the table does not match the contract or the epoch.
         """
         last = self._table.last_commit()
@@ -157,6 +156,7 @@ class TableWriter:
         if last is None:
             first = Progress(layout=layout(self.contract))
             return self._begun(first, self.settings.epoch or first.epoch)
+        # Refuse an epoch or a layout that does not fit the table.
         epoch = last.progress.epoch if self.settings.epoch is None else self.settings.epoch
         if last.progress.epoch > epoch:
             raise ValueError(
@@ -179,7 +179,7 @@ class TableWriter:
                 f"{progress.epoch}. {_NEXT_STEP[self.contract.source.database]}"
             )
         self.services.catalog.register(self.contract.table, last.partitions)
-        # The commit's own event may have been lost in a crash.
+        # The event of the last commit may have been lost in a crash.
         self.services.report(
             {
                 "event": "resumed",
@@ -188,6 +188,7 @@ class TableWriter:
                 "cursor": last.progress.cursor,
             }
         )
+        # Prepare the table for the contract, and complete the work of a killed writer.
         self._lease.check()
         self._table.evolve(last.progress)
         try:
@@ -200,7 +201,8 @@ class TableWriter:
     def _begun(self, before: Progress, epoch: int) -> Progress:
         """The progress at the beginning of an epoch.
 
-        A stream is then read anew, because it may have lost shards of the cursor. The landing bucket is read on.
+        A stream is then read from its beginning, because it may have lost shards of the cursor. The landing bucket is
+        read on from the cursor.
         """
         is_stream = self.contract.source.database == DYNAMODB
         return before.in_epoch(epoch, order_version(self.contract), from_beginning=is_stream)
@@ -222,20 +224,20 @@ class TableWriter:
         if self.settings.hash_key is None:
             raise UserError(
                 f"{self.contract.table}: --forget-secret: found none, expected the secret with the key for the hashes "
-                "of forgotten keys. The table has forgotten keys, so it cannot be written without."
+                "of forgotten keys. The table has forgotten keys, so it cannot be written without this key."
             )
         return self.settings.hash_key()
 
     def erase(self, key: str, order: str, is_row: Column, sweep: Callable[[], None]) -> tuple[str, int]:
         """Erase a row for good. Returns the keyed hash of its key, and the number of rows that were removed.
 
-        From now on no change of the key up to that order is committed. A commit removes its rows and compacts all log
-        files. It may be repeated. Raises UserError, LeaseLost, and the exceptions of Spark.
+        From now on, changes of the key up to that order are never committed. A commit removes the key's rows and
+        compacts all log files. The call may be repeated. Raises UserError, LeaseLost, and the exceptions of Spark.
 
         - ``key``: the row key.
         - ``order``: the highest order to erase.
         - ``is_row``: selects the row in the table.
-        - ``sweep``: deletes the files that the compaction replaced, before anything else is committed.
+        - ``sweep``: deletes the files that the compaction replaced, before any other commit.
         """
         with self._committing:
             started = time.time()
@@ -253,7 +255,7 @@ class TableWriter:
     def compact(self, sweep: Callable[[], None]) -> None:
         """Compact all log files by a commit, then call ``sweep``, which deletes the replaced files.
 
-        Nothing else is committed in between. Raises LeaseLost, and the exceptions of Spark and of ``sweep``.
+        There is no other commit in between. Raises LeaseLost, and the exceptions of Spark and of ``sweep``.
         """
         with self._committing:
             if self._has_rows:
@@ -279,8 +281,8 @@ class TableWriter:
     def _is_of_floor(self) -> Column:
         """Whether a row is a tombstone at or below the truncate marker.
 
-        Such a tombstone is not needed, because the marker deletes late changes too. It keeps the row's key, and its
-        order is higher than the row's was. The progress of a history has no truncate marker.
+        Such a tombstone is not needed, because the marker deletes late changes too. It has the row's key, and a higher
+        order than the row had. The progress of a history has no truncate marker.
         """
         return F.col("_deleted") & (F.col("_order") <= self._progress.floor)
 
@@ -299,13 +301,13 @@ class TableWriter:
         return count
 
     def _may_be_erased(self, counts: Counts) -> bool:
-        """Whether a batch of these counts may have changes of erased keys.
+        """Whether a batch with these counts may have changes of erased keys.
 
-        It may if it has a row of an order that is erased, or a bad record: the counts do not have that one's order.
+        It may if it has a row with an erased order, or a bad record, whose order the counts do not contain.
         """
         if not self.erased.orders:
             return False
-        # If the lowest order is of an earlier epoch, the batch may also have an erased one of this epoch.
+        # If the lowest order has an earlier epoch, the batch may also have an erased order of this epoch.
         is_of_epoch = counts.lowest.startswith(epoch_digits(self.progress.epoch))
         return counts.bad > 0 or bool(counts.lowest and (not is_of_epoch or self.erased.may_cover(counts.lowest)))
 
@@ -333,17 +335,17 @@ class TableWriter:
         is_unique: bool = False,
         is_timely: bool = False,
     ) -> None:
-        """Commit a batch together with its progress. Without rows and progress it makes no commit.
+        """Commit a batch together with its progress. Without rows and progress there is no commit.
 
-        It drops changes of erased keys. Raises TooManyBadRecords, LeaseLost, and the exceptions of Spark; the table and
-        the progress are then as before.
+        Changes of erased keys are dropped. Raises TooManyBadRecords, LeaseLost, and the exceptions of Spark; the table
+        and the progress are then as before.
 
         - ``batch``: the rows in the columns of ``columns_tagged``.
         - ``name``: the name of the batch's quarantine object begins with it.
-        - ``advance``: makes the new progress of the last one.
+        - ``advance``: makes the new progress from the last one.
         - ``careful``: decodes the records that the fast path has left (``IS_LEFT``).
-        - ``clear``: removes records of erased keys from the batch's origin; called before the commit if there may be
-          any.
+        - ``clear``: removes records of erased keys from the batch's origin. It is called before the commit if there may
+          be such records.
         - ``is_unique``: whether no two of the rows have the same location.
         - ``is_timely``: whether no row is late, whatever its order.
         """
@@ -377,15 +379,15 @@ class TableWriter:
     def check_lease(self) -> None:
         """Check the lease before records go to the quarantine. Raises LeaseLost.
 
-        Otherwise another writer could have erased a key whose records this one still holds.
+        Otherwise another writer could have erased a key whose records this writer still holds.
         """
         self._lease.check()
 
     def maintain(self) -> None:
         """Run the compactions and the archiving that are due, beside the driver's commits.
 
-        Call it after each commit, and after each poll that finds nothing. It reports itself if it takes long. Raises
-        LeaseLost, and the exceptions of Hudi. Either way, commits stay complete.
+        Call this method after each commit, and after each poll that finds no changes. Long maintenance is reported.
+        Raises LeaseLost, and the exceptions of Hudi. Commits stay complete in any case.
         """
         with self._committing:
             if not self._table.is_maintenance_due():
@@ -421,7 +423,7 @@ class TableWriter:
     def replay(self, batch: DataFrame) -> list[tuple[str, str]]:
         """Commit a batch of quarantined records. Returns ``_reason`` and ``_raw`` of the records that are still bad.
 
-        They are not quarantined again, and any share of them is accepted. The progress stays as it is.
+        These are not quarantined again, and any share of them is accepted. The progress stays as it is.
         """
         bad: list[tuple[str, str]] = []
 
@@ -451,26 +453,26 @@ class TableWriter:
         return self._persisted(batch, lambda batch, counts: None, lambda last: last, timed=False, arrived=False).rows
 
     def purge(self, before: dt.datetime, partition: Mapping[str, Any]) -> None:
-        """Remove a partition's tombstones that were committed before that moment, as ``remove`` does."""
+        """Remove a partition's tombstones that were committed before a moment, as ``remove`` does."""
         self.remove(lambda: self._table.tombstones(before).where(is_in(partition)))
 
     def remove(self, found: Callable[[], DataFrame], first: Callable[[], None] = lambda: None) -> None:
         """Remove rows of the table, if there are any.
 
-        - ``found``: gives the locations of the rows. Its ``_order`` is the order of a purged tombstone, and null for
-          other rows. The progress keeps the latest one.
+        - ``found``: returns the locations of the rows. Its ``_order`` is the order of a purged tombstone, and null for
+          other rows. The progress keeps the latest such order.
         - ``first``: called before the removal.
         """
         with self._committing:
             started = time.time()
-            # Read under the lock: before it, another commit could have put a row at a tombstone's location.
+            # Read under the lock. Otherwise another commit could put a row at a tombstone's location meanwhile.
             places = found().persist(StorageLevel.MEMORY_AND_DISK)
             try:
                 (counted,) = places.agg(F.count("_key").alias("rows"), F.max("_order").alias("latest")).collect()
                 if not counted["rows"]:
                     return
                 first()
-                # Set before the commit: even if it fails, each later one must record that order.
+                # Set this before the commit: even if the commit fails, each later one must record that order.
                 self._progress = replace(self._progress, purged=max(self._progress.purged, counted["latest"] or ""))
                 self.settle()
                 self._lease.check()
@@ -493,11 +495,11 @@ class TableWriter:
         is_unique: bool = False,
         is_timely: bool = False,
     ) -> Counts:
-        """Commit a distributed batch; its frame is computed once. Returns its counts.
+        """Commit a distributed batch, whose frame is computed once. Returns the batch's counts.
 
         - ``beside``: counts of rows and records that the frame no longer has; they are added.
-        - ``timed``: whether the age of its changes shows how fresh the table is.
-        - ``arrived``: whether its rows come from a source, not from the table itself.
+        - ``timed``: whether the age of the batch's changes shows how fresh the table is.
+        - ``arrived``: whether the rows come from a source, not from the table itself.
 
         The other parameters are the same as in ``commit``.
         """
@@ -508,8 +510,8 @@ class TableWriter:
                 held.callback(frame.persist(StorageLevel.MEMORY_AND_DISK).unpersist)
                 return SpreadBatch(frame).counts(self.progress.purged, self.progress.floor)
 
-            # Replace the frame step by step: decode the records that are left, drop erased keys, settle late rows. Each
-            # step runs only if the counts say that it must, and then counts anew.
+            # Replace the frame step by step: decode the records that are left, drop erased keys, decide on late rows.
+            # Each step runs only if the counts require it, and then updates the counts.
             counts = hold(frame)
             records = counts.records
             others = replace(beside or Counts(), careful=max(counts.careful, beside.careful if beside else 0))
@@ -539,7 +541,7 @@ class TableWriter:
             return counted
 
     def _without_forgotten(self, frame: DataFrame, counts: Counts) -> DataFrame:
-        """The batch without the late rows that a purged tombstone may have deleted: they become bad records."""
+        """The batch without the late rows that a purged tombstone may have deleted. These become bad records."""
         if counts.late_untold:
             raise RuntimeError(
                 f"{self.contract.table}: tombstones were purged while a batch was read: the writer reads it again"
@@ -556,9 +558,9 @@ class TableWriter:
         oldest: float | None,
         taken: float | None = None,
     ) -> None:
-        """Commit a batch's rows and its progress by ``write``, and report it, unless there is nothing to commit.
+        """Commit a batch's rows and its progress by ``write``, and report the commit. An empty batch makes no commit.
 
-        ``taken`` is when its decoding began, if that was before ``started``.
+        ``taken`` is when the batch's decoding began, if that was before ``started``.
         """
         progress = replace(
             advance(self.progress), floor=max(self.progress.floor, counts.floor), lowest=self._lowest_with(counts)
@@ -571,7 +573,7 @@ class TableWriter:
         try:
             commit = write(progress)
         except BaseException:
-            # The rows may be in the table nevertheless, so the lowest order is unknown now.
+            # The rows may be in the table despite the error, so the lowest order is unknown now.
             self._progress = replace(self.progress, lowest="")
             raise
         self._progress = progress
@@ -586,7 +588,10 @@ class TableWriter:
         return min(known, counts.lowest) if self._has_rows else counts.lowest
 
     def _may_end(self, floor: str) -> bool:
-        """Whether a truncate marker may delete rows of the table. Rows below the former marker are deleted already."""
+        """Whether a truncate marker may delete rows of the table.
+
+        Rows below the former marker are deleted already.
+        """
         return floor > max(self.progress.floor, self.progress.lowest)
 
     def _write(self, frame: DataFrame, counts: Counts, progress: Progress, *, is_unique: bool = False) -> Commit:
@@ -600,7 +605,7 @@ class TableWriter:
         is_few = counts.rows <= _FEW_ROWS
         commit = self._table.upsert_few(rows, progress) if is_few else None
         if commit is None:
-            # Such a commit waits for the compaction, maybe longer than the lease lasts: so check the lease after it.
+            # Such a commit may wait for a compaction longer than the lease lasts. So check the lease after the wait.
             self.settle()
             self._lease.check()
             write = self._table.upsert if self._has_rows else self._table.insert
@@ -619,7 +624,10 @@ class TableWriter:
         )
 
     def _put_aside(self, batch: Batch, counts: Counts, name: str) -> None:
-        """Quarantine a batch's bad records. Raises TooManyBadRecords; then only a sample of them is stored."""
+        """Quarantine a batch's bad records.
+
+        Raises TooManyBadRecords if there are too many; then only a sample of them is stored.
+        """
         self.check_lease()
         share = (counts.bad, counts.records, self.settings.max_bad_share)
         refused = quarantine.exceeds(*share)

@@ -14,7 +14,7 @@ from headwater.lake.table.erasure.keys import ErasedKeys, row_key
 def kept_items(
     contract: Contract, erased: ErasedKeys, epoch: int, mask_key: bytes | None
 ) -> Callable[[Any, int | None], bool | None]:
-    """``records.kept_records`` for a DynamoDB table."""
+    """The function ``records.kept_records`` for a DynamoDB table."""
     decoders: dict[int, DynamoDecoder] = {}
 
     def is_erased(record: Any, its_epoch: int | None) -> bool | None:
@@ -28,7 +28,7 @@ def kept_items(
 
 
 def _told(record: Any, decoder: DynamoDecoder) -> tuple[list[str], str | None]:
-    """The keys in a quarantined record, and its order."""
+    """The keys in a quarantined record, and the record's order."""
     try:
         if "exported_at" in record:
             return decoder.item_told(content(record, "item") or b"", record["exported_at"])

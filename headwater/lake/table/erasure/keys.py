@@ -1,12 +1,12 @@
-"""The erased keys of a table (GDPR, article 17). Of each key stay a keyed hash and the highest erased order.
+"""The erased keys of a table (GDPR, article 17). For each key, a keyed hash and the highest erased order are kept.
 
-The object ``_forgotten/<table>.json`` beside the tables has them. Only the table's writer writes it, under its lease,
-over the version that it knows. It writes the object before it removes rows: so after a crash, the next writer knows a
-key whose rows are still there. The writer of a history also reads the object of its table, because the history may have
-begun later.
+They are in the object ``_forgotten/<table>.json`` beside the tables. Only the table's writer writes the object, under
+its lease, over the version that it knows. It writes the object before it removes rows. So after a crash, the next
+writer knows a key whose rows are still there. The writer of a history also reads the object of its table, because the
+history may have begun later.
 
-The progress has the number of keys and a mark of them. By these, a writer notices that the object is lost, or that the
-table was restored to a state from before an erasure. docs/decisions/forgetting.md.
+The progress has the number of keys and a mark of them. From these, a writer detects that the object is lost, or that
+the table was restored to a state from before an erasure; see docs/decisions/forgetting.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EPOCH_DIGITS = 4
 
 @dataclass(frozen=True)
 class ErasedKeys:
-    """The erased keys of a table. It is sent to the executors."""
+    """The erased keys of a table. Spark sends this object to the executors."""
 
     source: str
     """The name of the table's source."""
@@ -40,8 +40,8 @@ class ErasedKeys:
     hash_key: bytes = field(default=b"", repr=False)
     """The key of the hashes."""
     is_timed: bool = False
-    """Whether orders have times behind their epochs, as DynamoDB's do. Then orders compare without their epochs: a
-    raised epoch reads the stream anew, and its old changes must stay erased."""
+    """Whether orders have times after their epochs, as DynamoDB's orders do. Then orders compare without their epochs:
+    in a raised epoch the stream is read again, and its old changes must stay erased."""
 
     @functools.cached_property
     def _highest(self) -> str:
@@ -58,11 +58,11 @@ class ErasedKeys:
         return replace(progress, erased=len(self.orders), erased_mark=self.mark)
 
     def may_cover(self, lowest: str) -> bool:
-        """Whether a change with that order, or a higher one of its epoch, may be erased."""
+        """Whether a change with an order of at least ``lowest``, within its epoch, may be erased."""
         return self._place(lowest) <= self._highest
 
     def _place(self, order: str) -> str:
-        """The part of an order that is compared."""
+        """The part of an order that counts in comparisons."""
         return order[_EPOCH_DIGITS:] if self.is_timed else order
 
     def hashed(self, row_key: str) -> str:
@@ -74,30 +74,30 @@ class ErasedKeys:
         return hmac.new(self.hash_key, text, hashlib.sha256).hexdigest()
 
     def covers(self, row_key: str, order: str | None) -> bool:
-        """Whether a change of that row key and order is erased; ``order`` is None if it is unknown."""
+        """Whether a change with that row key and order is erased. ``order`` is None if it is unknown."""
         if order is not None and not self.may_cover(order):
-            return False  # nearly all changes end here, and need no hash
+            return False  # nearly all changes end here, without a hash
         until = self.orders.get(self.hashed(row_key))
         return until is not None and (order is None or self._place(order) <= self._place(until))
 
     def and_this(self, row_key: str, order: str) -> ErasedKeys:
-        """These keys and one more, which is erased up to that order."""
+        """These keys and another one, which is erased up to that order."""
         hashed = self.hashed(row_key)
         return replace(self, orders={**self.orders, hashed: max(order, self.orders.get(hashed, ""), key=self._place)})
 
 
 def row_key(record_key: str, *, is_history: bool = False) -> str:
-    """The canonical record key of a row, made of ``_key``. In a history, ``_key`` has the order behind it."""
+    """The canonical record key of a row, from its ``_key``. In a history, ``_key`` also has the order at its end."""
     parts = json.loads(record_key)
     return json.dumps(parts[:-1] if is_history else parts, ensure_ascii=False, separators=(",", ":"))
 
 
 class ErasedKeysMissing(ValueError):
-    """The object with a table's erased keys is gone, or lacks some. Without them, erased data could come back."""
+    """The object with a table's erased keys is lost, or lacks some keys. Erased data could come back."""
 
 
 class ErasedStore:
-    """The object in S3 with a table's erased keys. It is in a folder beside the table's folder ``table_uri``."""
+    """The object in S3 with a table's erased keys, in a folder beside the table's folder ``table_uri``."""
 
     def __init__(self, s3: Any, table_uri: str, contract: Contract) -> None:
         self._s3 = s3
@@ -114,7 +114,7 @@ class ErasedStore:
         return object_uri(self._bucket, self._key)
 
     def read(self) -> dict[str, str]:
-        """The highest erased order, by hash. Raises ErasedKeysMissing if the object has another content."""
+        """The highest erased order of each key, by hash. Raises ErasedKeysMissing if the object has other content."""
         orders, self._etag = self._read(self._key)
         for key in self._others:
             for hashed, order in self._read(key)[0].items():
@@ -130,7 +130,7 @@ class ErasedStore:
         try:
             orders = json.loads(stored["Body"].read())["orders"]
             if not all(isinstance(text, str) for entry in orders.items() for text in entry):
-                raise TypeError("a hash or an order that is no text")
+                raise TypeError("a hash or an order that is not a text")
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ErasedKeysMissing(
                 f"{object_uri(self._bucket, key)}: found {type(error).__name__}: {error}, expected the forgotten keys "
@@ -140,9 +140,10 @@ class ErasedStore:
         return dict(orders), str(stored["ETag"])
 
     def write(self, orders: Mapping[str, str]) -> None:
-        """Write the orders by hash over the version that was read or written before.
+        """Write the orders, by hash, over the version that this writer has read or written last.
 
-        When this returns, every later writer knows them. Raises LeaseLost if another writer has written the object.
+        When this method returns, every later writer knows the orders. Raises LeaseLost if another writer has written
+        the object.
         """
         body = json.dumps({"orders": orders}, sort_keys=True).encode()
         condition = {"IfNoneMatch": "*"} if self._etag is None else {"IfMatch": self._etag}
@@ -153,7 +154,7 @@ class ErasedStore:
                 raise
             there, etag = self._read(self._key)
             if there != orders:
-                raise LeaseLost(f"{self.address}: another writer has written it meanwhile") from None
-            self._etag = etag  # this writer wrote it, and S3's answer was lost
+                raise LeaseLost(f"{self.address}: another writer has written this object meanwhile") from None
+            self._etag = etag  # this writer has written the object, but S3's answer was lost
         else:
             self._etag = str(stored["ETag"])

@@ -1,7 +1,8 @@
-"""Rewrites landing objects without the records of erased keys. Nothing else ever rewrites a landing object.
+"""Rewrites landing objects without the records of erased keys. No other code rewrites a landing object.
 
 An object keeps its name, its metadata, and a line for each offset. So the sink, the cursors and the order of offsets do
-not change. It is written over the version that was read, so an object that expired meanwhile does not come back.
+not change. The new object is written over the version that was read, so an object that was deleted meanwhile does not
+come back.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ class Searched(NamedTuple):
     """The result of searching landing objects."""
 
     objects: int = 0
-    """The objects that were read."""
+    """The number of objects that were read."""
     rewritten: int = 0
-    """The objects that were rewritten."""
+    """The number of objects that were rewritten."""
     records: int = 0
-    """The records that were removed or changed."""
+    """The number of records that were removed or changed."""
     unreadable: int = 0
-    """The records without a readable key, and the objects that cannot be read."""
+    """The number of records without a readable key, and of objects that cannot be read."""
 
     def and_those(self, others: Searched) -> Searched:
-        """The sums of both."""
+        """The sums of these numbers and the others."""
         return Searched(*(one + other for one, other in zip(self, others, strict=True)))
 
 
@@ -89,7 +90,7 @@ def _written_over(
 ) -> bool:
     """Write an object over the version that was read. Returns False if that version is gone.
 
-    It has expired, another process has rewritten it, or this one has and S3's answer was lost.
+    Then the object was deleted, or another process has rewritten it. Or this process has, and S3's answer was lost.
     """
     kept = {name: stored[name] for name in ("ContentType", "ContentEncoding") if stored.get(name)}
     body = gzip.compress(text.encode("utf-8"), mtime=0)

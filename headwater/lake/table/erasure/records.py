@@ -1,9 +1,10 @@
 """Finds records of erased keys, and removes them from landed lines.
 
-Keys stand in a record's own key, in the before and after images, and in headers: Debezium names a row's former or next
+Keys are in a record's own key, in the before and after images, and in headers: Debezium writes a row's former or next
 key there. A record of an erased key is replaced by a record that gives no row, so each offset stays.
 
-An update that moves a row from an erased key to another one becomes that one's insert. The reverse becomes a delete.
+An update that moves a row from an erased key to another one becomes an insert with the other key. The reverse becomes a
+delete.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LAST_OF_SNAPSHOT = ("last", "last_in_data_collection")
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 
 IsErased = Callable[[Any, int | None], bool | None]
-"""Whether a quarantined record has an erased key; None if it has no readable key. The arguments are the record, and the
+"""Whether a quarantined record has an erased key; None if it has no readable key. The arguments are the record and the
 epoch in which it was read."""
 
 
@@ -50,9 +51,9 @@ class Cleared:
     """The counts of lines that were processed."""
 
     lines: int = 0
-    """The lines that were replaced."""
+    """The number of lines that were replaced."""
     unreadable: int = 0
-    """The lines without a readable key. They are kept, and may be of anyone."""
+    """The number of lines without a readable key. They are kept, although they may have an erased key."""
 
 
 class LandedLines:
@@ -64,7 +65,7 @@ class LandedLines:
         self.cleared = Cleared()
 
     def is_erased(self, record: Any) -> bool | None:
-        """Whether a landed record, its line's JSON, has an erased key; None if it has no readable key."""
+        """Whether a landed record (the JSON of its line) has an erased key; None if it has no readable key."""
         images: list[Any] = []
         order = None
         with suppress(*_UNREADABLE):
@@ -89,6 +90,7 @@ class LandedLines:
             event = _event(record)
         except _UNREADABLE:
             event = None
+        # Replace the record, or only its headers, if they have an erased key.
         order = self._order(event, headers)
         changed = self._instead(record, event, key, order)
         if changed is not None:
@@ -102,7 +104,7 @@ class LandedLines:
         return json.dumps({**record, "headers": headers}, separators=(",", ":"), ensure_ascii=False)
 
     def _instead(self, record: dict[str, Any], event: Any, key: str | None, order: str | None) -> dict[str, Any] | None:
-        """The record that replaces one with an erased key; None if the record has none."""
+        """The record that replaces a record with an erased key; None if the record has none."""
         before, after, *refused = (self._decoder.row_key(image) for image in _images(event))
         covered = [self._covers(known, order) for known in (before, after)]
         if not any((*covered, *(self._covers(known, order) for known in (key, *refused)))):
@@ -111,9 +113,10 @@ class LandedLines:
         if event is None:
             return blank
         if event["source"].get("snapshot") in _LAST_OF_SNAPSHOT:
-            # The last row of a snapshot also sets a truncate marker: that stays, as the connector's own record of it.
+            # The last row of a snapshot also sets a truncate marker. Keep it, in a record of the connector's form.
             stays = {**event, "op": "t", "before": None, "after": None}
             return {**record, "key": None, "value": _packed(_without_refused(stays))}
+        # An update from an erased key to another one becomes an insert, and the reverse a delete.
         if event["op"] == "u" and None not in (before, after) and covered == [True, False]:
             untouched = self._decoder.with_untouched(event["after"], event["before"])
             return {**record, "value": _packed({**event, "op": "c", "before": None, "after": untouched})}
@@ -122,7 +125,7 @@ class LandedLines:
         return blank
 
     def _header(self, name: str, content_: str | None, order: str | None) -> str | None:
-        """A header's content; None if it is an erased key."""
+        """A header's content; None if the header has an erased key."""
         if name not in REKEYED:
             return content_
         try:
@@ -150,7 +153,7 @@ def _event(record: Any) -> Any:
 
 
 def _images(event: Any) -> tuple[Any, Any, Any]:
-    """The images of rows in an event: before, after, and the row that the connector refused as too large."""
+    """The images of rows in an event: before, after, and the row that the connector refused because of its size."""
     if event is None:
         return None, None, None
     refused = event.get("refused")

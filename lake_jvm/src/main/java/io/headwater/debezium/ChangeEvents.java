@@ -26,7 +26,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** Reads a table's change events into Spark's internal rows, by a plan of its columns. */
 final class ChangeEvents {
-    /** Debezium's value for an unknown timestamp with time zone whose column takes no null. */
+    /** Debezium's value for an unknown timestamp with time zone in a column that accepts no null. */
     private static final String NO_INSTANT = "1970-01-01T00:00:00Z";
 
     private final String schema;
@@ -35,13 +35,13 @@ final class ChangeEvents {
     private final boolean drops;
     private final OwnColumns own;
     private final Map<String, SourceColumn> sources = new HashMap<>();
-    /** The masked columns, in small letters, and whether their values are HMACs; else there are none. */
+    /** The masked columns in lower case, and whether their values are HMACs; otherwise the values are null. */
     private final Map<String, Boolean> masked = new HashMap<>();
 
     private final List<Place> places = new ArrayList<>();
     private final Set<String> placeSources = new HashSet<>();
 
-    /** The plan is that of {@code usual_changes.py}. */
+    /** Takes the plan of {@code usual_changes.py}. */
     ChangeEvents(JsonNode plan) {
         schema = plan.get("schema").asText();
         table = plan.get("table").asText();
@@ -83,12 +83,12 @@ final class ChangeEvents {
         return sources.computeIfAbsent(name, unknown -> new SourceColumn(unknown, sources.size()));
     }
 
-    /** The row of a record that is left. */
+    /** Returns the row that leaves a record to the reference decoder. */
     InternalRow left(String raw) {
         return own.left(raw);
     }
 
-    /** Converts a landed line to its row; null if it is a tombstone of Kafka's. */
+    /** Converts a landed line to its row; null for a Kafka tombstone. */
     InternalRow decode(String where, byte[] buffer, int start, int length) throws IOException {
         LandedLine line = LandedLine.of(buffer, start, length, epoch);
         if (line.rekeyed()) {
@@ -97,7 +97,7 @@ final class ChangeEvents {
         return line.value() == null ? null : decode(where, line);
     }
 
-    /** A record that has a value to its row. */
+    /** Converts a record with a value to its row. */
     InternalRow decode(String where, LandedLine line) throws IOException {
         return read(where + "/" + line.offset(), line);
     }
@@ -130,7 +130,7 @@ final class ChangeEvents {
                     case "source" -> readSource(event, change);
                     case "before" -> readBefore(event, change);
                     case "after" -> readAfter(event, change);
-                    // A row that was too large for its event.
+                    // The row was too large for its event.
                     case "refused" -> throw LEFT;
                     default -> event.skipChildren();
                 }
@@ -140,7 +140,9 @@ final class ChangeEvents {
         return finish(change, position, line);
     }
 
-    /** Does as {@link JsonText#check}. Here a backslash, or the letter behind one, may be written as its code. */
+    /**
+     * Works like {@link JsonText#check}. Here a backslash, or the letter after a backslash, may be written as its code.
+     */
     private static void checkPairs(char[] text, int offset, int length) {
         for (int at = offset; at < offset + length - 2; at++) {
             if (text[at] == '\\' && text[at + 1] == 'u' && (text[at + 2] | 32) == 'd') {
@@ -160,7 +162,7 @@ final class ChangeEvents {
             String name = event.currentName();
             JsonToken token = event.nextToken();
             switch (name) {
-                // Of a name that is there twice the last one counts, as in Python.
+                // If a name occurs twice, the last occurrence counts, as in Python.
                 case "schema" -> itsSchema = Scalars.text(event);
                 case "table" -> itsTable = Scalars.text(event);
                 case "snapshot" -> change.snapshot = token == JsonToken.VALUE_NULL ? null : Scalars.text(event);
@@ -216,7 +218,7 @@ final class ChangeEvents {
         change.placeBefore = before;
     }
 
-    /** Whether a value is Debezium's for an unknown one. */
+    /** Whether a value is Debezium's placeholder for an unknown value. */
     private static boolean isNothing(JsonParser value) throws IOException {
         return switch (value.currentToken()) {
             case VALUE_NULL -> true;
@@ -273,7 +275,7 @@ final class ChangeEvents {
             if (token == JsonToken.VALUE_NULL) {
                 continue;
             }
-            // An array can be read once.
+            // An array can be read only once.
             if (token == JsonToken.START_OBJECT || token == JsonToken.START_ARRAY && source.at.length != 1) {
                 throw LEFT;
             }
@@ -311,7 +313,7 @@ final class ChangeEvents {
         change.row = row;
     }
 
-    /** Refuses a value in clear of a column that the contract masks. */
+    /** Refuses an unmasked value of a column that the contract masks. */
     private void checkMask(String name, JsonParser value) throws IOException {
         Boolean isHmac = masked.isEmpty() ? null : masked.get(name.toLowerCase(Locale.ROOT));
         if (isHmac == null || value.currentToken() == JsonToken.VALUE_NULL) {
@@ -351,7 +353,7 @@ final class ChangeEvents {
         Object[] row = isDelete ? new Object[own.width()] : change.row;
         switch (change.op) {
             case "d" -> {
-                // Whether the image has more than its key, the careful decoder looks up.
+                // The reference decoder finds out whether the image has more than its key.
                 if (change.placeBefore == null || change.mayLackPlace) {
                     throw LEFT;
                 }
@@ -381,7 +383,7 @@ final class ChangeEvents {
         return "r".equals(change.op) && "incremental".equals(change.snapshot);
     }
 
-    /** Leaves the updates that take a row to another place, or do not say from where. */
+    /** Leaves updates to the reference decoder if they move the row, or lack its old location. */
     private void checkNotMoved(Change change, byte[] key) throws IOException {
         Set<String> primaryKey = names(key);
         if (change.placeBefore == null) {
@@ -418,7 +420,7 @@ final class ChangeEvents {
         return names;
     }
 
-    /** The two LSNs of {@code source.sequence}, -1 for null; null if there is none. */
+    /** Returns the two LSNs of {@code source.sequence}, -1 for null; null if there is no sequence. */
     private static long[] lsns(String sequence) throws IOException {
         if (sequence == null) {
             return null;
@@ -482,7 +484,7 @@ final class ChangeEvents {
         return micros;
     }
 
-    /** A source column, and the columns that take its value. */
+    /** A source column, and the lake's columns that take its value. */
     private static final class SourceColumn {
         final Path path;
         final int number;
@@ -499,11 +501,11 @@ final class ChangeEvents {
         }
     }
 
-    /** A column of key or partition: its number among them, and its index in the row. */
+    /** A column of key or partition: its number among these columns, and its index in the row. */
     private record Place(
             int number, int at, SourceColumn source, Converter converter, boolean isKey, boolean isPartition) {}
 
-    /** The parts of a JSON document that columns take: all of it, or members. */
+    /** A JSON document, or a member of one. Columns take it as a whole, or take members inside it. */
     private static final class Inside {
         final Path path;
         final int at;
@@ -547,7 +549,7 @@ final class ChangeEvents {
         }
     }
 
-    /** A record while it is read. */
+    /** The state of one record during its decoding. */
     private static final class Change {
         boolean mayHaveCodes;
         String op;
@@ -562,7 +564,7 @@ final class ChangeEvents {
         boolean isAfterRead;
         /** The values of key and partition before the change; null if there is no image. */
         Object[] placeBefore;
-        /** Whether a place outside the key is without a value in that image. */
+        /** Whether a partition column outside the key may have no value in that image. */
         boolean mayLackPlace;
 
         Object[] row;

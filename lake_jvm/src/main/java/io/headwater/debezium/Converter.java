@@ -20,20 +20,22 @@ import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Converts a value, at which a parser stands and which is not null, exactly into what Spark holds inside of a row. A value
- * in another form throws, and leaves its record to the careful decoder.
+ * Converts a value exactly to Spark's internal form.
+ *
+ * <p>The parser stands at the value, which is not null. A value in an unexpected form throws, which leaves its record
+ * to the reference decoder.
  */
 @FunctionalInterface
 interface Converter {
     Object read(JsonParser value, Rest rest, Path path) throws IOException;
 
-    /** Reads nothing but the value. */
+    /** Reads only the value. */
     @FunctionalInterface
     interface OfScalar {
         Object read(JsonParser value) throws IOException;
     }
 
-    /** The converter of values that have nothing inside, and so need no path. */
+    /** The converter of values without inner values, which need no path. */
     record Scalar(OfScalar converter) implements Converter {
         @Override
         public Object read(JsonParser value, Rest rest, Path path) throws IOException {
@@ -41,7 +43,7 @@ interface Converter {
         }
     }
 
-    /** The converter of that plan, which {@code usual_changes.py} makes of a column. */
+    /** Returns the converter of a plan, which {@code usual_changes.py} makes from a column. */
     static Converter of(JsonNode plan) {
         String kind = plan.get("kind").asText();
         if (kind.equals("struct")) {
@@ -88,7 +90,7 @@ interface Converter {
                 return value -> {
                     double number = number(value);
                     String digits = value.getText();
-                    // So few digits are those that the double is printed with.
+                    // A double with so few digits is printed with the same digits.
                     if (digits.length() > 15 || digits.indexOf('e') >= 0 || digits.indexOf('E') >= 0) {
                         throw LEFT;
                     }
@@ -161,7 +163,7 @@ interface Converter {
         };
     }
 
-    /** Converts objects: columns get the members that the type names; all others go to the rest. */
+    /** Converts objects: columns get the members that the type names; all other members go to {@code _rest}. */
     final class Struct implements Converter {
         private final Map<String, Integer> places = new HashMap<>();
         private final Converter[] converters;
@@ -195,7 +197,7 @@ interface Converter {
                 }
                 seen[at] = true;
                 if (token != JsonToken.VALUE_NULL) {
-                    // Most members are scalars, for which no path is made.
+                    // Most members are scalars, which need no path.
                     found[at] = converters[at] instanceof Scalar scalar
                             ? scalar.converter().read(value)
                             : converters[at].read(value, rest, path.member(name));
@@ -219,7 +221,7 @@ interface Converter {
         }
         String digits = value.getText();
         double number = Double.parseDouble(digits);
-        // To Python, -0 is an integer without a sign.
+        // In Python, -0 is an integer without a sign.
         if (Double.isInfinite(number) || digits.equals("-0")) {
             throw LEFT;
         }
@@ -256,7 +258,7 @@ interface Converter {
         return bytes;
     }
 
-    /** Microseconds since midnight as PostgreSQL prints a time. */
+    /** Returns the microseconds since midnight of a time as PostgreSQL prints it. */
     private static String time(long micros) {
         if (micros < 0 || micros > Scalars.DAY_MICROS) {
             throw LEFT;
@@ -276,7 +278,7 @@ interface Converter {
         return time.toString();
     }
 
-    /** Appends a number in as many digits as {@code highest}, the worth of the first one, says. */
+    /** Appends a number with leading zeros; {@code highest} is the value of its first digit. */
     private static void append(StringBuilder text, int number, int highest) {
         for (int worth = highest; worth > 0; worth /= 10) {
             text.append((char) ('0' + number / worth % 10));

@@ -21,9 +21,11 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Decodes the usual change events of one PostgreSQL table, as the S3 sink lands them. {@code debezium_decoder.py} is many
- * times slower and decides which rows are right: this decoder makes the same rows. It leaves each unusual record to that
- * decoder, as a row of nothing but {@code _raw}. That holds the record's source and line, with a space between them.
+ * Decodes the usual change events of one PostgreSQL table, as the S3 sink lands them.
+ *
+ * <p>The reference decoder, {@code debezium_decoder.py}, is many times slower and defines which rows are correct: this
+ * decoder makes the same rows. It leaves each unusual record to the reference decoder, as a row with only {@code _raw}.
+ * That column holds the record's source and line, with a space between them.
  */
 public final class DebeziumDecoder implements Serializable {
     private static final long serialVersionUID = 1;
@@ -31,23 +33,26 @@ public final class DebeziumDecoder implements Serializable {
     private final String plan;
     private transient ChangeEvents events;
 
-    /** The plan is that of {@code usual_changes.py}, as JSON. */
+    /** Takes the plan of {@code usual_changes.py}, as JSON. */
     public DebeziumDecoder(String plan) {
         this.plan = plan;
         events = new ChangeEvents(JsonText.parsed(plan));
     }
 
     /**
-     * Decodes landing objects, each called by its {@code topic/partition}, to rows of that type. Objects and parallelism
-     * are as in {@link StoredObjects#read}.
+     * Decodes landing objects, each named by its {@code topic/partition}, to rows of that type.
+     *
+     * <p>Objects and parallelism are as in {@link StoredObjects#read}.
      */
     public Dataset<Row> decode(SparkSession session, String objects, int parallelism, StructType type) {
         return decoded(session, objects, parallelism, type, () -> LANDED);
     }
 
     /**
-     * The data files of a copy of the table to rows of that type, likewise. A line is the image of a row, around which the
-     * event of a snapshot has {@code head} and {@code tail}.
+     * Decodes the data files of a table's copy to rows of that type, in the same way.
+     *
+     * <p>A line is the image of a row. The event of a snapshot has {@code head} before the image and {@code tail} after
+     * it.
      */
     public Dataset<Row> decodeImages(
             SparkSession session, String files, int parallelism, StructType type, String head, String tail, int epoch) {
@@ -78,12 +83,12 @@ public final class DebeziumDecoder implements Serializable {
         }
     }
 
-    /** Decodes the lines of an object. */
+    /** Decodes the lines of one object. */
     private interface Records {
         /** Returns the row of the next line of a source; null if the line gives none. */
         InternalRow decode(ChangeEvents events, String source, byte[] buffer, int start, int length) throws IOException;
 
-        /** That line as the S3 sink lands it. */
+        /** Returns that line in the form in which the S3 sink lands lines. */
         String landed(byte[] buffer, int start, int length);
     }
 
@@ -103,7 +108,7 @@ public final class DebeziumDecoder implements Serializable {
         }
     };
 
-    /** Images of rows; the first one has the offset 0. */
+    /** Images of rows; the first image has the offset 0. */
     private static final class Images implements Records {
         private final byte[] head;
         private final byte[] tail;

@@ -12,15 +12,17 @@ import java.util.Arrays;
 import java.util.Base64;
 
 /**
- * A record exactly as the S3 sink lands it: a line with offset, timestamp, key, value and headers in this order, contents
- * in base64. It is {@code rekeyed} if Debezium made it of an update that changed the primary key.
+ * A record exactly as the S3 sink lands it.
+ *
+ * <p>A line has offset, timestamp, key, value and headers in this order, with contents in base64. A record is {@code
+ * rekeyed} if Debezium made it from an update that changed the primary key.
  */
 record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean rekeyed) {
     private static final String EPOCH = "headwater.epoch";
-    /** The header of an update or a delete whose old key PostgreSQL did not log: such a record is put aside. */
+    /** The header of an update or a delete whose old key PostgreSQL did not log: such a record goes to quarantine. */
     private static final String IDENTITY = "headwater.identity";
 
-    /** Reads a line; {@code epoch} is that of one that does not say its own. */
+    /** Reads a line; {@code epoch} applies if the line has no epoch of its own. */
     static LandedLine of(byte[] buffer, int start, int length, int epoch) throws IOException {
         Scanner line = new Scanner(buffer, start, start + length);
         line.take("{\"offset\":");
@@ -47,7 +49,7 @@ record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean reke
         }
     }
 
-    /** The line of a record that has a value alone, and says its epoch. */
+    /** Returns the line of a record with only a value, and with its epoch. */
     static String text(long offset, byte[] value, int epoch) {
         Base64.Encoder encoder = Base64.getEncoder();
         String number = encoder.encodeToString(Integer.toString(epoch).getBytes(StandardCharsets.UTF_8));
@@ -135,7 +137,7 @@ record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean reke
             while (at < end && buffer[at] >= '0' && buffer[at] <= '9') {
                 number = number * 10 + buffer[at++] - '0';
             }
-            // Any number of so many digits is a long.
+            // Any number with this many digits fits a long.
             if (at == from || at - from > 18 || buffer[from] == '0' && at - from > 1) {
                 throw LEFT;
             }
@@ -154,7 +156,7 @@ record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean reke
             }
             ByteBuffer text = ByteBuffer.wrap(buffer, from, at - from);
             take("\"");
-            // Java would do without padding.
+            // Java would also accept base64 without padding.
             if (text.remaining() % 4 != 0) {
                 throw LEFT;
             }

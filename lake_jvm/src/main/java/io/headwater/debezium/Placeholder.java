@@ -8,9 +8,11 @@ import java.util.stream.Collectors;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Debezium's marker for a TOASTed value that did not come along, as {@code debezium_decoder.py} knows it for each type. The
- * marker is a text, bytes in hexadecimal, an object for hstore, or an array of these, of its UUID or of its letters' codes.
- * A value that looks like the marker counts as the marker.
+ * Recognizes Debezium's marker for an unchanged TOASTed value, which PostgreSQL does not log.
+ *
+ * <p>The rules of each type are the same as in {@code debezium_decoder.py}. The marker is a text, bytes in hexadecimal,
+ * or an object for hstore. In an array it is each element: the marker, its UUID or the code of one of its letters. A
+ * value that looks like the marker counts as the marker.
  */
 final class Placeholder {
     private static final String TEXT = "__debezium_unavailable_value";
@@ -28,12 +30,12 @@ final class Placeholder {
         return TEXT.chars().mapToObj(letter -> letter + fraction).collect(Collectors.joining(",", "[", "]"));
     }
 
-    /** Whether the text at which a parser stands is one. */
+    /** Whether the text at which a parser stands is the marker. */
     static boolean is(JsonParser value) throws IOException {
         if (value.getTextLength() <= MOST_LETTERS) {
             return is(value.getText());
         }
-        // A document is long: what it begins with tells.
+        // A document is long, but its beginning is enough to decide.
         return is(new String(value.getTextCharacters(), value.getTextOffset(), MOST_LETTERS + 1));
     }
 
@@ -41,7 +43,7 @@ final class Placeholder {
         return text.startsWith(TEXT) || TEXTS.contains(text) || text.startsWith(OBJECT);
     }
 
-    /** Whether an array or an object, as {@link JsonText} writes it, is one or of one. */
+    /** Whether an array or an object, as {@link JsonText} writes it, is the marker or contains it. */
     static boolean isIn(String text) {
         return text.startsWith(OBJECT)
                 || text.equals(CODES)
@@ -49,7 +51,7 @@ final class Placeholder {
                 || text.startsWith("[\"") && TEXTS.contains(text.substring(2, text.length() - 2));
     }
 
-    /** Whether an array of that content may be of one. */
+    /** Whether an array with that content may contain the marker. */
     static boolean isIn(Object[] array) {
         if (array.length == 1) {
             return array[0] instanceof UTF8String text && is(text.toString());

@@ -8,7 +8,7 @@ import java.io.IOException;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** The values of a row that no column takes, by path. */
+/** The unmapped values of a row, by path: they go to {@code _rest}. */
 final class Rest {
     private final boolean isDropped;
     private Map<String, String> entries;
@@ -17,7 +17,7 @@ final class Rest {
         this.isDropped = isDropped;
     }
 
-    /** The path of a value in a source column: the column, or a member of an object or an element of an array in it. */
+    /** The path of a value: a source column, a member of an object in it, or an element of an array in it. */
     record Path(Path above, String name, int level) {
         Path(String column) {
             this(null, column, 0);
@@ -40,7 +40,7 @@ final class Rest {
         }
     }
 
-    /** Takes the value at which the parser stands; {@code exact} as in {@link JsonText#of}. */
+    /** Adds the value at which the parser stands; {@code exact} as in {@link JsonText#of}. */
     void take(Path path, JsonParser value, boolean exact) throws IOException {
         if (isDropped) {
             JsonText.skip(value, path.level());
@@ -49,7 +49,7 @@ final class Rest {
         put(path, JsonText.of(value, exact, path.level()));
     }
 
-    /** Takes a value that is written already. */
+    /** Adds a value that is written as JSON already. */
     void put(Path path, String text) {
         if (isDropped) {
             return;

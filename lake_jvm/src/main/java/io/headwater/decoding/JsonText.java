@@ -15,16 +15,18 @@ import java.nio.ByteOrder;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** JSON as Python reads it, and as its {@code dump_json} writes it: members sorted, no spaces, numbers with their digits. */
+/**
+ * JSON as Python reads it, and as Python's {@code dump_json} writes it: members sorted, no spaces, digits unchanged.
+ */
 public final class JsonText {
-    /** Documents have names that are data. Python's reader ends at some 1,000 levels. */
+    /** Names in documents are data, so Jackson does not intern them. Python's reader accepts some 1,000 levels. */
     public static final JsonFactory READER = JsonFactory.builder()
             .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
             .streamReadConstraints(
                     StreamReadConstraints.builder().maxNestingDepth(500).build())
             .build();
 
-    /** A document of more levels than the careful decoder takes is left to it; so are some of fewer. */
+    /** The limit of levels: a document with more levels is left to the reference decoder. */
     private static final int MOST_LEVELS = 90;
 
     private static final VarHandle EIGHT = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.nativeOrder());
@@ -47,8 +49,10 @@ public final class JsonText {
     }
 
     /**
-     * Whether eight letters are ASCII and none begins a letter's code. A code begins with a backslash; the eight letters
-     * from the next position then have a u there. To find a zero byte, subtract one: it borrows its highest bit.
+     * Whether eight letters are ASCII and none begins an escaped code.
+     *
+     * <p>A code begins with a backslash; the eight letters from the next position then have a u there. To find a zero
+     * byte, subtract one from each byte: a zero byte borrows its highest bit.
      */
     private static boolean isPlain(long letters, long later) {
         long others = letters ^ EACH_A_BACKSLASH | later ^ EACH_A_U;
@@ -58,7 +62,7 @@ public final class JsonText {
     /**
      * Refuses JSON that Jackson and Python may read differently, or that the lake cannot hold.
      *
-     * @return whether it may have a letter that is written as its code: a backslash stands before a u
+     * @return whether the JSON may have a letter that is written as its code: a backslash before a u
      */
     public static boolean check(byte[] value) {
         if (value.length < 2 || value[0] != '{' || value[1] == 0) {
@@ -67,7 +71,7 @@ public final class JsonText {
         boolean mayHaveCodes = false;
         int at = 0;
         while (at < value.length) {
-            // Eight letters at once, where none of them is one that matters.
+            // Check eight letters at once if none of them needs a closer look.
             if (at + Long.BYTES < value.length && isPlain((long) EIGHT.get(value, at), (long) EIGHT.get(value, at + 1))) {
                 at += Long.BYTES;
                 continue;
@@ -80,7 +84,7 @@ public final class JsonText {
             if (letter == '\\' && at + 2 < value.length && value[at + 1] == 'u') {
                 mayHaveCodes = true;
                 if ((value[at + 2] | 32) == 'd') {
-                    // It may be half of a surrogate pair.
+                    // The code may be half of a surrogate pair.
                     throw LEFT;
                 }
             }
@@ -89,7 +93,10 @@ public final class JsonText {
         return mayHaveCodes;
     }
 
-    /** The number of bytes of a letter that is not ASCII; the Unicode Standard defines the well-formed sequences. */
+    /**
+     * Returns the number of bytes of a letter that is not ASCII; the Unicode Standard defines the well-formed
+     * sequences.
+     */
     private static int bytesOfLetter(byte[] value, int at) {
         int first = value[at] & 0xff;
         int more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
@@ -113,8 +120,8 @@ public final class JsonText {
     /**
      * Writes the value at which the parser stands.
      *
-     * @param exact whether numbers are kept as decimals; else as doubles, as Python reads them
-     * @param level how many objects and arrays are around the value
+     * @param exact whether numbers are kept as decimals; otherwise they are doubles, as Python reads them
+     * @param level the number of objects and arrays around the value
      */
     public static String of(JsonParser value, boolean exact, int level) throws IOException {
         StringBuilder text = new StringBuilder();
@@ -122,7 +129,7 @@ public final class JsonText {
         return text.toString();
     }
 
-    /** Reads over the value at which the parser stands; {@code level} as above. */
+    /** Skips the value at which the parser stands; {@code level} is the number of objects and arrays around it. */
     public static void skip(JsonParser value, int level) throws IOException {
         int now = level;
         JsonToken token = value.currentToken();
@@ -138,7 +145,7 @@ public final class JsonText {
         }
     }
 
-    /** Writes an object of members whose values are written already. */
+    /** Writes an object of members whose values are written as JSON already. */
     public static String ofMembers(Map<String, String> sorted) {
         StringBuilder text = new StringBuilder("{");
         sorted.forEach((name, value) -> {
@@ -198,7 +205,7 @@ public final class JsonText {
         return digits;
     }
 
-    /** A name that stands at the same place in Java's order of texts as in Python's. */
+    /** A name that sorts in Java as in Python. */
     public static String sortable(String name) {
         for (int at = 0; at < name.length(); at++) {
             if (Character.isSurrogate(name.charAt(at))) {
@@ -208,13 +215,13 @@ public final class JsonText {
         return name;
     }
 
-    /** Whether Python writes a decimal of these digits without an exponent. */
+    /** Whether Python writes a decimal with these digits without an exponent. */
     private static boolean isPlainDecimal(String digits) {
         int point = digits.indexOf('.');
         return !hasExponent(digits) && (!isZero(digits, 0, point) || digits.length() - point - 1 <= 6);
     }
 
-    /** Whether Python writes a double of these digits in the same way. */
+    /** Whether Python writes a double with these digits in the same way. */
     private static boolean isPlainDouble(String digits) {
         int point = digits.indexOf('.');
         if (hasExponent(digits) || digits.length() > MOST_EXACT_DIGITS) {
@@ -223,7 +230,7 @@ public final class JsonText {
         if (digits.charAt(digits.length() - 1) == '0' && digits.length() - point > 2) {
             return false;
         }
-        // Below 0.0001 there is an exponent.
+        // Python writes numbers below 0.0001 with an exponent.
         return !isZero(digits, 0, point)
                 || !isZero(digits, point + 1, Math.min(point + 5, digits.length()))
                 || digits.length() - point == 2;

@@ -1,10 +1,10 @@
 package io.headwater.decoding;
 
-/** Says that a record is not decoded here: whatever is the matter, the decoder in Python finds out. */
+/** Leaves a record to the reference decoder in Python, which finds the reason if the record is bad. */
 public final class LeftToCarefulDecoder extends RuntimeException {
     public static final LeftToCarefulDecoder LEFT = new LeftToCarefulDecoder();
 
     private LeftToCarefulDecoder() {
-        super("left to the careful decoder", null, false, false);
+        super("left to the reference decoder", null, false, false);
     }
 }

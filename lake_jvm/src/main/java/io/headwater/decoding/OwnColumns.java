@@ -14,8 +14,9 @@ import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * The writer's own columns of a row, which follow its values: {@code Identity.row} of {@code changes.py}. In a table's change
- * history, each change is a row of the day that it was made.
+ * The writer's own columns, which follow a row's values, as {@code Identity.row} of {@code changes.py} makes them.
+ *
+ * <p>In a table's change history, each change is a row of the day of the change.
  */
 public final class OwnColumns {
     private final int first;
@@ -24,7 +25,7 @@ public final class OwnColumns {
     private final String purged;
     private final List<KeyPart> key = new ArrayList<>();
 
-    /** The plan is that of {@code own_columns_plan}. */
+    /** Takes the plan of {@code own_columns_plan}. */
     public OwnColumns(JsonNode plan) {
         first = plan.get("first_own").asInt();
         width = plan.get("width").asInt();
@@ -41,7 +42,7 @@ public final class OwnColumns {
         return changeDay >= 0;
     }
 
-    /** The row of a record that is left. */
+    /** Returns the row that leaves a record to the reference decoder. */
     public InternalRow left(String raw) {
         Object[] row = new Object[width];
         row[width - 1] = UTF8String.fromString(raw);
@@ -51,8 +52,8 @@ public final class OwnColumns {
     /**
      * Sets the writer's columns up to {@code _deleted} in a row that has its values.
      *
-     * @param change the text that is the same if the change comes again
-     * @return where the columns behind them begin
+     * @param change a text that stays the same if the change comes again
+     * @return the index of the first column after them
      */
     public int fill(
             Object[] row, String op, String order, long micros, String position, boolean isDelete, String change) {
@@ -83,7 +84,9 @@ public final class OwnColumns {
         return text.append(']').toString();
     }
 
-    /** Does as {@code _hashable} of {@code changes.py}, which names the keys in which Hudi would search without end. */
+    /**
+     * Works like {@code _hashable} of {@code changes.py}, which says for which keys Hudi would search endlessly.
+     */
     private static String hashable(String key) {
         int last = key.lastIndexOf(':');
         if (last < 0 || key.indexOf(',') < 0) {
@@ -95,7 +98,7 @@ public final class OwnColumns {
         return ends ? key : key.replace(":", "\\u003a");
     }
 
-    /** A column of the key, whose type is of that kind. */
+    /** A column of the key, and the kind of its type. */
     private record KeyPart(int at, String kind) {
         void append(StringBuilder text, Object value) {
             switch (kind) {

@@ -11,7 +11,7 @@ import java.time.LocalDate;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Converts texts of single values to what Spark holds inside of a row, and the digits of an order. Leaves odd texts. */
+/** Converts the text of a single value to Spark's internal form, and the digits of an order. Refuses unusual texts. */
 public final class Scalars {
     public static final long DAY_MICROS = 86_400_000_000L;
     /** The first and the last moment of the years 1 to 9999. */
@@ -23,7 +23,7 @@ public final class Scalars {
 
     private Scalars() {}
 
-    /** The text at which a parser stands. */
+    /** Returns the text at which a parser stands. */
     public static String text(JsonParser value) throws IOException {
         if (value.currentToken() != JsonToken.VALUE_STRING) {
             throw LEFT;
@@ -38,7 +38,7 @@ public final class Scalars {
         return number;
     }
 
-    /** Refuses all but plain digits: no exponent, no needless zero in front. Returns the position of the point. */
+    /** Refuses all but plain digits: no exponent, no needless leading zero. Returns the position of the point. */
     public static int checkDecimal(String digits) {
         int at = digits.startsWith("-") ? 1 : 0;
         int whole = at;
@@ -66,7 +66,7 @@ public final class Scalars {
         return letter >= '0' && letter <= '9';
     }
 
-    /** A number in plain digits, with its zeros. */
+    /** Returns a number in plain digits, with its zeros. */
     public static Decimal decimal(String digits, int precision, int scale) {
         int point = checkDecimal(digits);
         int start = digits.startsWith("-") ? 1 : 0;
@@ -90,7 +90,7 @@ public final class Scalars {
         return Decimal.createUnsafe(start == 0 ? unscaled : -unscaled, precision, scale);
     }
 
-    /** The day since 1970 of a date in ISO 8601. */
+    /** Returns the days since 1970 of a date in ISO 8601. */
     public static long day(String text) {
         if (text.length() != 10 || text.charAt(4) != '-' || text.charAt(7) != '-') {
             throw LEFT;
@@ -106,7 +106,7 @@ public final class Scalars {
         }
     }
 
-    /** The number that digits are. */
+    /** Returns the number that the digits mean. */
     static int digits(String text, int from, int to) {
         int number = 0;
         for (int at = from; at < to; at++) {
@@ -118,7 +118,7 @@ public final class Scalars {
         return number;
     }
 
-    /** The microseconds since 1970 of an instant in UTC, with no fraction of a second or one of 1 to 6 digits. */
+    /** Returns the microseconds since 1970 of an instant in UTC with up to six digits of a second's fraction. */
     public static long micros(String text) {
         int length = text.length();
         if (length != 20 && length < 22
@@ -144,7 +144,7 @@ public final class Scalars {
         return seconds * 1_000_000 + fraction;
     }
 
-    /** Refuses null in a key, and values that the careful decoders check before they make a partition of them. */
+    /** Refuses null in a key, and values that the reference decoders check before they make a partition of them. */
     public static void checkPlace(Object value, boolean isKey, boolean isPartition) {
         if (value == null && isKey) {
             throw LEFT;
@@ -162,7 +162,7 @@ public final class Scalars {
         }
     }
 
-    /** Writes a number, with zeros before it, from one place to another. */
+    /** Writes a number with leading zeros between two positions. */
     public static void put(char[] digits, int from, int to, long number) {
         long left = number;
         for (int at = to - 1; at >= from; at--) {

@@ -15,14 +15,14 @@ import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.util.SerializableConfiguration;
 
-/** Objects of a store, spread over the executors. The task that decodes an object reads it as a whole. */
+/** Reads stored objects on the executors. The task that decodes an object reads the whole object. */
 public final class StoredObjects {
     private StoredObjects() {}
 
     /** An object: its name and its content. */
     public record Content(String name, byte[] bytes) {}
 
-    /** Reads objects (one at least), a list of the name and the address of each as JSON, in so many tasks at most. */
+    /** Reads objects in at most that many tasks. {@code objects} is JSON: a list, not empty, of names and addresses. */
     public static JavaRDD<Content> read(SparkSession session, String objects, int parallelism) {
         List<String[]> listed = new ArrayList<>();
         for (JsonNode object : JsonText.parsed(objects)) {
@@ -38,8 +38,8 @@ public final class StoredObjects {
     private static Content content(String name, String address, Configuration settings) throws IOException {
         Path path = new Path(address);
         FileSystem files = path.getFileSystem(settings);
-        // The store is asked for the size, which may not be that of a listing any more: what is forgotten is cut out of
-        // objects. S3A refuses one that changes just then, and its batch is read again.
+        // The store is queried for the size, which may differ from an earlier listing: erased rows are cut out of
+        // objects. S3A refuses an object that changes during the read, and its batch is read again.
         try (FSDataInputStream stored = FutureIO.awaitFuture(files.openFile(path)
                 .opt("fs.option.openfile.read.policy", "whole-file")
                 .build())) {

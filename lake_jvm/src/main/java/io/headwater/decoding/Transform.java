@@ -7,7 +7,7 @@ import java.time.LocalDate;
 import java.util.zip.CRC32;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** A contract's transform, on a value as Spark holds it inside of a row. */
+/** A contract's transform of a value in Spark's internal form. */
 public final class Transform {
     private static final int MONTH_LENGTH = "2024-02".length();
     private static final int DAY_LENGTH = "2024-02-29".length();
@@ -18,14 +18,14 @@ public final class Transform {
     private final long unit;
     private final int buckets;
 
-    /** The plan is that of {@code transformed_values.py}. */
+    /** Takes the plan of {@code transformed_values.py}. */
     public Transform(JsonNode plan) {
         part = plan.get("part").asText();
         unit = plan.get("unit").asLong();
         buckets = plan.get("buckets").asInt();
     }
 
-    /** The part, or the bucket, of a text, of a day, or of a number of its unit, which else are microseconds. */
+    /** Returns the month, day, hour or bucket of a value. A number counts units; without a unit, microseconds. */
     public Object of(Object value) {
         if (buckets > 0) {
             CRC32 checksum = new CRC32();
@@ -65,7 +65,7 @@ public final class Transform {
         Scalars.day(day);
         int hour = 0;
         if (part.equals("hour")) {
-            // What stands behind the hour is not read, but it is no digit.
+            // The characters after the hour are not read, except that the next one must not be a digit.
             if (text.length() < HOUR_LENGTH || text.length() > HOUR_LENGTH && text.charAt(HOUR_LENGTH) != ':') {
                 throw LEFT;
             }

@@ -19,17 +19,21 @@ import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Converts the content of a typed value, at which a parser stands, into what Spark holds inside of a row. Leaves the parser
- * at the content's end.
+ * Converts the content of a typed value to Spark's internal form.
+ *
+ * <p>The parser stands at the content, and is left at the content's end.
  */
 @FunctionalInterface
 interface Conversion {
     int LONG_DIGITS = 18;
 
-    /** {@code source} holds the bytes that the parser reads. Parts that the type does not name go to {@code left}. */
+    /**
+     * Converts the value. {@code source} holds the bytes that the parser reads. Parts that the type lacks go to {@code
+     * left}.
+     */
     Object read(JsonParser beside, byte[] source, Leftovers left) throws IOException;
 
-    /** The conversion of that plan, which {@code usual_items.py} makes of a column. */
+    /** Returns the conversion of a plan, which {@code usual_items.py} makes from a column. */
     static Conversion of(JsonNode plan) {
         String kind = plan.get("kind").asText();
         switch (kind) {
@@ -115,7 +119,7 @@ interface Conversion {
     private static byte[] bytes(String base64) {
         try {
             byte[] bytes = Base64.getDecoder().decode(base64);
-            // Java would do without padding, and takes bits that say nothing.
+            // Java would also accept base64 without padding, and with unused bits that are not zero.
             if (!Base64.getEncoder().encodeToString(bytes).equals(base64)) {
                 throw LEFT;
             }
@@ -136,7 +140,7 @@ interface Conversion {
         return new GenericArrayData(found.toArray());
     }
 
-    /** Converts a list; {@code left} is for elements with parts, where an element that is null is left over too. */
+    /** Converts a list. Its elements may have leftovers: parts that the type lacks, or nulls if the type has parts. */
     private static Object list(JsonParser beside, byte[] source, String tag, Conversion element, Leftovers left)
             throws IOException {
         if (beside.currentToken() != JsonToken.START_ARRAY) {
@@ -149,7 +153,11 @@ interface Conversion {
         return new GenericArrayData(found.toArray());
     }
 
-    /** An element of a list, at whose beginning the parser stands; a null of one with parts goes to {@code left}. */
+    /**
+     * Converts an element of a list, at whose beginning the parser stands.
+     *
+     * <p>A null goes to {@code left} if the type has parts.
+     */
     private static Object element(
             JsonParser value, byte[] source, String tag, Conversion conversion, Leftovers left, int number)
             throws IOException {
@@ -222,7 +230,7 @@ interface Conversion {
         }
     }
 
-    /** A map whose members the type names. */
+    /** A map with members that the type names. */
     final class Struct implements Conversion {
         private final Map<String, Integer> places = new HashMap<>();
         private final List<String> tags = new ArrayList<>();
@@ -238,7 +246,7 @@ interface Conversion {
             }
         }
 
-        /** Reads a member into {@code found}. Returns its leftovers, or null without any. */
+        /** Reads a member into {@code found}. Returns its leftovers, or null if there are none. */
         private Leftovers member(
                 JsonParser value, byte[] source, int at, Leftovers left, String name, Object[] found) throws IOException {
             int start = startOf(value);
@@ -265,7 +273,7 @@ interface Conversion {
                 throw LEFT;
             }
             Object[] found = new Object[conversions.size()];
-            // The careful decoder tells first what the members of the type leave, in the type's order.
+            // The reference decoder reports the leftovers of the type's members first, in the type's order.
             Leftovers[] ofMembers = null;
             Leftovers unnamed = null;
             Once once = new Once();

@@ -15,9 +15,11 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Decodes the usual changes of one DynamoDB table, as its Kinesis destination sends them. {@code dynamodb_decoder.py} is
- * many times slower and decides which rows are right: this decoder makes the same rows. It leaves each unusual record to
- * that decoder: as a row of nothing but {@code _raw}, which holds the record as quarantine keeps it.
+ * Decodes the usual changes of one DynamoDB table, as its Kinesis destination sends them.
+ *
+ * <p>The reference decoder, {@code dynamodb_decoder.py}, is many times slower and defines which rows are correct: this
+ * decoder makes the same rows. It leaves each unusual record to the reference decoder, as a row with only {@code _raw}.
+ * That column holds the record as quarantine keeps it.
  */
 public final class DynamoDecoder implements Serializable {
     private static final long serialVersionUID = 1;
@@ -25,13 +27,13 @@ public final class DynamoDecoder implements Serializable {
     private final String plan;
     private transient ItemChanges changes;
 
-    /** The plan is that of {@code usual_items.py}, as JSON. */
+    /** Takes the plan of {@code usual_items.py}, as JSON. */
     public DynamoDecoder(String plan) {
         this.plan = plan;
         changes = new ItemChanges(JsonText.parsed(plan));
     }
 
-    /** Records of Spark, each its data, its sequence number and its position, to their rows of that type. */
+    /** Decodes Spark's records (data, sequence number and position each) to rows of that type. */
     public Dataset<Row> decode(SparkSession session, Dataset<Row> records, StructType type) {
         JavaRDD<InternalRow> rows = records.toJavaRDD()
                 .mapPartitions(part -> new Decoded(new Iterator<>() {
@@ -49,7 +51,7 @@ public final class DynamoDecoder implements Serializable {
         return session.internalCreateDataFrame(rows.rdd(), type, false);
     }
 
-    /** Records that Python has stored in a file to their rows, in this process. */
+    /** Decodes the records in a file to rows, in this process. Python has written the file. */
     public DecodedRows decode(String file) {
         return new Decoded(StreamRecord.all(content(file)));
     }

@@ -45,7 +45,7 @@ final class ItemChanges {
     private final Map<String, Integer> partitionAttributes = new HashMap<>();
     private final Map<String, Integer> keyAttributes = new HashMap<>();
 
-    /** The plan is that of {@code usual_items.py}. */
+    /** Takes the plan of {@code usual_items.py}. */
     ItemChanges(JsonNode plan) {
         table = plan.get("table").asText();
         epoch = plan.get("epoch").asInt();
@@ -82,12 +82,12 @@ final class ItemChanges {
         }
     }
 
-    /** The row of a record that is left. */
+    /** Returns the row that leaves a record to the reference decoder. */
     InternalRow left(String raw) {
         return own.left(raw);
     }
 
-    /** A record to its row. */
+    /** Converts a record to its row. */
     InternalRow decode(StreamRecord record) throws IOException {
         byte[] data = record.data();
         if (data == null
@@ -207,7 +207,7 @@ final class ItemChanges {
         }
     }
 
-    /** The begin and end of the attributes of that name, by their numbers; null if there is no image. */
+    /** Returns begin and end of the image's attributes by their numbers; null if there is no image of that name. */
     private static int[] slices(JsonParser json, Map<String, Integer> names) throws IOException {
         if (json.currentToken() == JsonToken.VALUE_NULL) {
             return null;
@@ -233,7 +233,7 @@ final class ItemChanges {
         return slices;
     }
 
-    /** Returns the position behind the object at whose end the parser stands. */
+    /** Returns the position after the object at whose end the parser stands. */
     private static int endOf(JsonParser json) {
         if (json.currentToken() != JsonToken.END_OBJECT) {
             throw LEFT;
@@ -278,7 +278,7 @@ final class ItemChanges {
         }
     }
 
-    /** Leaves a name that could be read as a path. */
+    /** Leaves a record to the reference decoder if it has a name that could be read as a path. */
     private void checkPlain(String name) {
         if (name.startsWith("\"")) {
             throw LEFT;
@@ -321,7 +321,7 @@ final class ItemChanges {
         return new GenericInternalRow(row);
     }
 
-    /** Leaves an update that takes the item to another place. */
+    /** Leaves an update to the reference decoder if it moves the item to another location. */
     private void checkNotMoved(Change change) throws IOException {
         boolean isSame = true;
         for (int at = 0; at < change.partition.length; at += 2) {
@@ -344,7 +344,7 @@ final class ItemChanges {
         }
     }
 
-    /** A row of nothing but key and partition, of the item before the change. */
+    /** Returns a row with only key and partition, from the item before the change. */
     private Object[] place(Change change) throws IOException {
         if (change.keys == null) {
             throw LEFT;
@@ -359,7 +359,7 @@ final class ItemChanges {
         return row;
     }
 
-    /** The order of a change; {@code tie} tells it from others of its time. */
+    /** Returns the order of a change; {@code tie} distinguishes changes of the same time. */
     private String order(Change change, String tie) {
         char[] digits = new char[ORDER_DIGITS];
         Arrays.fill(digits, '0');
@@ -379,7 +379,7 @@ final class ItemChanges {
         return sequence;
     }
 
-    /** Digits that are the same for each repetition of an event. */
+    /** Returns digits that are the same for each repetition of an event. */
     private static String eventDigits(String id) {
         if (id == null || id.isEmpty() || !StandardCharsets.US_ASCII.newEncoder().canEncode(id)) {
             throw LEFT;
@@ -392,13 +392,13 @@ final class ItemChanges {
         }
     }
 
-    /** An attribute of an item, or of a map that columns take members of. */
+    /** An attribute of an item, or of a map whose members columns take. */
     private static final class Attribute {
-        /** Its number among the attributes of its item or map. */
+        /** The attribute's number among the attributes of its item or map. */
         private final int number;
 
         private final boolean isExcluded;
-        /** Its number among the attributes of the partition; -1 for others. */
+        /** The attribute's number among the attributes of the partition; -1 for any other attribute. */
         private int partition = -1;
 
         private final byte[] opening;
@@ -409,7 +409,7 @@ final class ItemChanges {
         private final Conversion[] conversions;
         private final Map<String, Attribute> members = new HashMap<>();
 
-        /** One that is excluded. */
+        /** Returns an excluded attribute. */
         Attribute(int number) {
             this.number = number;
             isExcluded = true;
@@ -500,7 +500,7 @@ final class ItemChanges {
 
     /** A column of key or partition. */
     private record Place(int at, String attribute, String tag, Conversion conversion, boolean isKey, boolean isPartition) {
-        /** Returns the value of a typed one; {@code absent} if there is none. */
+        /** Returns the content of a typed value; {@code absent} if there is none. */
         Object read(byte[] data, int start, int end, Object absent) throws IOException {
             if (end == 0) {
                 return absent;
@@ -524,7 +524,7 @@ final class ItemChanges {
         }
     }
 
-    /** A record while it is read. */
+    /** The state of one record during its decoding. */
     private static final class Change {
         final byte[] data;
         boolean isOurs;
@@ -559,7 +559,7 @@ final class ItemChanges {
             return time * unit;
         }
 
-        /** Takes an attribute's text for the rest, behind an opening, or behind a name. */
+        /** Adds an attribute's text to {@code _rest}, after an opening bracket or after a name. */
         void leave(byte[] opening, String name, int start, int end) {
             begin();
             if (opening == null) {
@@ -581,7 +581,7 @@ final class ItemChanges {
             }
         }
 
-        /** Takes the leftovers of an attribute, for the end of the rest. */
+        /** Adds the leftovers of an attribute to the end of {@code _rest}. */
         void leaveAtEnd(Leftovers left) {
             if (!left.entries().isEmpty()) {
                 atEnd = atEnd.isEmpty() ? new ArrayList<>() : atEnd;

@@ -12,14 +12,14 @@ import java.util.Set;
 
 /** The parts of an attribute's value, or of a part of it, that a column's type does not name, by path. */
 final class Leftovers {
-    /** A text, and where its value is in the record. */
+    /** A text, and the position of its value in the record. */
     record Entry(String path, int start, int end) {}
 
     private final Leftovers above;
     private final String name;
     private List<Entry> entries;
 
-    /** Leftovers of the attribute at that path. */
+    /** Makes the leftovers of the attribute at that path. */
     Leftovers(String path) {
         this(null, path);
     }
@@ -29,12 +29,12 @@ final class Leftovers {
         this.name = name;
     }
 
-    /** Leftovers of a part of this value. */
+    /** Makes the leftovers of a part of this value. */
     Leftovers of(String part) {
         return new Leftovers(this, part);
     }
 
-    /** Others of this value. */
+    /** Adds leftovers of a part of this value. */
     Leftovers others() {
         return new Leftovers(above, name);
     }
@@ -52,14 +52,14 @@ final class Leftovers {
         }
     }
 
-    /** Takes the member of that name, at whose value the parser stands, to its end. */
+    /** Adds the member of that name, at whose value the parser stands, to its end. */
     void take(String member, JsonParser value, byte[] source) throws IOException {
         int start = Conversion.startOf(value);
         skipVerbatim(value);
         take(member, source, start, value);
     }
 
-    /** Takes the member of that name, whose value begins at {@code start} and at whose end the parser stands. */
+    /** Adds the member of that name, whose value begins at {@code start} and at whose end the parser stands. */
     void take(String member, byte[] source, int start, JsonParser value) throws IOException {
         int end = Conversion.endOf(value);
         checkCompact(source, start, end, false);
@@ -83,7 +83,7 @@ final class Leftovers {
         path.append('.').append(member);
     }
 
-    /** Reads over a value that Python would write as it is: no name may be twice, and no number there. */
+    /** Skips a value that Python would write unchanged: without a repeated name, and without a number. */
     private static void skipVerbatim(JsonParser value) throws IOException {
         if (value.currentToken() == JsonToken.START_OBJECT) {
             Set<String> names = new HashSet<>();
@@ -99,14 +99,14 @@ final class Leftovers {
                 skipVerbatim(value);
             }
         } else if (value.currentToken().isNumeric()) {
-            // Python may write it in another way.
+            // Python may write a number in another way.
             throw LEFT;
         } else if (value.currentToken() == JsonToken.VALUE_STRING) {
             value.finishToken();
         }
     }
 
-    /** Leaves a text with spaces outside of its texts and, where they may not be, with escapes in them. */
+    /** Leaves a record to the reference decoder if a text has spaces between tokens, or unexpected escapes. */
     static void checkCompact(byte[] source, int start, int end, boolean mayEscape) {
         boolean isInText = false;
         for (int at = start; at < end; at++) {

@@ -5,7 +5,7 @@ import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
 import java.util.HashSet;
 import java.util.Set;
 
-/** The names of an object, to see that none is there twice: names that are known by their numbers, and others. */
+/** Checks that no name of an object occurs twice. Known names are given by their numbers, others by their texts. */
 final class Once {
     private static final int BITS = 64;
 

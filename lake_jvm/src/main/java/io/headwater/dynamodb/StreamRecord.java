@@ -9,7 +9,9 @@ import java.util.Iterator;
 
 /** A record of a Kinesis stream; data and sequence number may be null. */
 record StreamRecord(byte[] data, String sequence, String position) {
-    /** Reads records of {@code usual_items.py}: each has the lengths of its three fields, -1 for null, then the fields. */
+    /**
+     * Reads records of {@code usual_items.py}: each has the lengths of its three fields, -1 for null, then the fields.
+     */
     static Iterator<StreamRecord> all(byte[] written) {
         ByteBuffer content = ByteBuffer.wrap(written);
         return new Iterator<>() {

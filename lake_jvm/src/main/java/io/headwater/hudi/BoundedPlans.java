@@ -9,8 +9,10 @@ import org.apache.hudi.config.HoodieWriteConfig;
 import org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy;
 
 /**
- * Plans compactions that end soon: the file groups with the most log files come first, up to a bound on their cost. Hudi's
- * own bound does not count file groups of less than a megabyte, and counts one without a base file as the largest possible.
+ * Plans compactions that end soon: the file groups with the most log files come first, up to a limit of their cost.
+ *
+ * <p>Hudi's own limit does not count file groups below a megabyte, and counts one without a base file as the largest
+ * possible.
  */
 public final class BoundedPlans extends LogFileNumBasedCompactionStrategy {
     private static final double MOST = 64;
@@ -33,17 +35,17 @@ public final class BoundedPlans extends LogFileNumBasedCompactionStrategy {
         return Pair.of(planned, later);
     }
 
-    /** Whether a plan may have left file groups to the next one. */
+    /** Whether a plan may have left file groups to the next plan. */
     static boolean isFull(HoodieCompactionPlan plan) {
         return plan.getOperations().stream().mapToDouble(BoundedPlans::cost).sum() >= MOST;
     }
 
-    /** The cost in megabytes to read; the further cost of a file group counts as one. */
+    /** The cost of a file group: the megabytes to read, and one more for all other work. */
     private static double cost(HoodieCompactionOperation operation) {
         return megabytesToRead(operation) + 1;
     }
 
-    /** Whole ones, as Hudi counts. */
+    /** Whole megabytes, as Hudi counts. */
     static double megabytesToRead(HoodieCompactionOperation operation) {
         return operation.getMetrics().get(TOTAL_IO_READ_MB);
     }

@@ -37,9 +37,10 @@ import org.apache.parquet.schema.MessageType;
 import org.apache.parquet.schema.Type;
 
 /**
- * Has Hudi read small base files whole, by one request each. Hudi's own reader asks S3 nine times, and parses Hadoop's
- * default configuration for each file. It still reads a file that lacks a wanted column, or has
- * it in another type.
+ * Makes Hudi read a small base file whole, by one request.
+ *
+ * <p>Hudi's own reader sends S3 nine requests, and parses Hadoop's default configuration for each file. It still reads
+ * files in which a wanted column is missing or has another type.
  */
 final class SmallBaseFiles extends HoodieAvroReaderContext {
     private static final long MOST_BYTES = 4 << 20;
@@ -62,7 +63,7 @@ final class SmallBaseFiles extends HoodieAvroReaderContext {
         return rows == null ? super.getFileRecordIterator(file, start, length, stored, required, storage) : rows;
     }
 
-    /** S3A would look how long the file is, and fetch its end, its footer and its rows each by itself. */
+    /** Returns a file's content. By itself, S3A would request length, end, footer and rows one by one. */
     private static byte[] read(StoragePathInfo file, HoodieStorage storage) throws IOException {
         byte[] content = new byte[(int) file.getLength()];
         var opened = ((FileSystem) storage.getFileSystem())
@@ -86,7 +87,7 @@ final class SmallBaseFiles extends HoodieAvroReaderContext {
                 && found.asPrimitiveType().getTypeLength() == column.asPrimitiveType().getTypeLength();
     }
 
-    /** The rows of a file in a schema. A row is read when the caller takes it. */
+    /** Returns the rows of a file in a schema. A row is read when the caller takes it. */
     private static final class Rows implements ClosableIterator<IndexedRecord> {
         private final ParquetFileReader reader;
         private final CodecFactory codecs;
@@ -179,7 +180,7 @@ final class SmallBaseFiles extends HoodieAvroReaderContext {
         }
     }
 
-    /** A file's content, for Parquet. */
+    /** A file's content in Parquet's interface. */
     private record Whole(byte[] content) implements InputFile {
         @Override
         public long getLength() {

@@ -105,23 +105,25 @@ import scala.Function1;
 import scala.Tuple2;
 
 /**
- * Commits small batches to a merge-on-read table with a simple bucket index. The driver
- * writes all files at once. A file group that has a change gets a log file, or its first base file if it is new.
- * Hudi's own upsert does the same by a row of Spark jobs, whose work for each file group is many times that of its rows.
+ * Commits small batches to a merge-on-read table with a simple bucket index.
  *
- * <p>The rows lie where Hudi's upsert puts them, by Hudi's own converter, key generator, bucket hash and writers. So both
- * may follow each other on one table. One object stands for one table, and its caller is the table's only writer. After an
- * exception, or a commit to the table by anybody else, the object cannot be used any more.
+ * <p>The driver writes all files at once. A file group that has a change gets a log file, or its first base file if it
+ * is new. Hudi's own upsert does the same by several Spark jobs, whose overhead for each file group is many times the
+ * work for its rows.
+ *
+ * <p>The rows lie where Hudi's upsert puts them, by Hudi's own converter, key generator, bucket hash and writers. So
+ * both may follow each other on one table. One object serves one table, and its caller is the table's only writer.
+ * After an exception, or after another writer's commit to the table, the object cannot be used any more.
  */
 public final class SmallUpserts implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SmallUpserts.class);
     private static final String ORDER = "_order";
     private static final String DELETED = "_deleted";
     private static final long MEGABYTE = 1 << 20;
-    /** How long the clock may be behind the table's latest instant. */
+    /** How far the clock may be behind the table's latest instant. */
     private static final long CLOCK_NANOS = 30_000_000_000L;
     private static final int META_FIELDS = HoodieRecord.HOODIE_META_COLUMNS.size();
-    /** Writes wait for S3 more than they compute. The tables of a driver share it, each no more than its {@link Share}. */
+    /** Pool for writes, which mostly wait for S3. All tables of a driver share it, each within its {@link Share}. */
     private static final ExecutorService REQUESTS = requests("small-upserts", 64);
 
     /** A pool of its own, so that one table's scan of many file groups does not delay other tables' commits. */
@@ -132,14 +134,17 @@ public final class SmallUpserts implements AutoCloseable {
      * does not see our jars. {@link #MERGES} says how many of its threads merge at once.
      */
     private static final ForkJoinPool COMPACTIONS = pool(16);
-    /** Pool for listing and archiving. Commits wait for some of it, and waiting compactions would fill their own pool. */
+    /**
+     * Pool for listing and archiving. Commits wait for a part of this work, and waiting compactions would fill their
+     * own pool.
+     */
     private static final ForkJoinPool LISTINGS = pool(8);
 
-    /** Half of the cores is for the commits, unless one of them waits. */
+    /** Commits keep half of the cores for themselves, unless a commit waits for a compaction. */
     private static final Merges MERGES = new Merges(Math.max(Runtime.getRuntime().availableProcessors() / 2, 1));
-    /** From so many log files in a file group on, the compactions have fallen behind, and take the commits' cores too. */
+    /** With this many log files in a file group, the compactions have fallen behind, and use the commits' cores too. */
     private static final int MANY_LOG_FILES = 30;
-    /** From so many on, a commit waits for the one that is under way. */
+    /** With this many log files in a file group, a commit waits for the running compaction. */
     private static final int MOST_LOG_FILES = 90;
 
     private final Share requests = new Share(REQUESTS, new Semaphore(16));
@@ -164,17 +169,17 @@ public final class SmallUpserts implements AutoCloseable {
     private boolean isCompactionOpen;
     private boolean isMoreToCompact;
     private int archiveAfter;
-    /** In one of the file groups of the last commit, before it. */
+    /** The largest number of log files that a file group of the last commit had before it. */
     private int mostLogFiles;
     private Compaction compaction;
     private Future<Integer> archiving;
 
     /**
-     * Opens a table, and rolls back what a crash left of an unfinished commit.
+     * Opens a table, and rolls back an unfinished commit that a crash has left.
      *
      * @param options Hudi's options of the table's writer
-     * @param place the columns that say where a row is: the partition's, and the record key
-     * @param mostCompacted how many megabytes of base and log files are read without a job of Spark
+     * @param place the columns of a row's location: the partition's, and the record key
+     * @param mostCompacted how many megabytes of base and log files are read without a Spark job
      * @param firstType the columns of a table without a commit; null if the table has one
      */
     public SmallUpserts(
@@ -222,7 +227,7 @@ public final class SmallUpserts implements AutoCloseable {
         }
     }
 
-    /** The Avro schema that Hudi's Spark writer gives to rows of a table. */
+    /** Returns the Avro schema that Hudi's Spark writer gives to rows of a table. */
     private static Schema schemaOf(StructType type, String table) {
         Tuple2<String, String> names = AvroConversionUtils.getAvroRecordNameAndNamespace(table);
         return AvroConversionUtils.convertStructTypeToAvroSchema(type, names._1(), names._2());
@@ -267,10 +272,10 @@ public final class SmallUpserts implements AutoCloseable {
      * Commits the latest change of each partition and key as one atomic step.
      *
      * @param rows rows that {@link #fits} accepts
-     * @param mostBytes how many bytes the latest rows may have
-     * @param metadata what the commit carries besides
-     * @return the commit's instant, then the partitions it wrote to. If the rows of a task have more than its share
-     *     of these bytes, nothing is written, and the result is null
+     * @param mostBytes the largest size of the latest rows in bytes
+     * @param metadata further metadata of the commit
+     * @return the commit's instant, then the partitions it wrote to. If the rows of a task have more than its share of
+     *     these bytes, nothing is written, and the result is null
      */
     public List<String> commit(Dataset<Row> rows, long mostBytes, Map<String, String> metadata) throws Exception {
         JavaRDD<InternalRow> all = rows.queryExecution().toRdd().toJavaRDD();
@@ -280,11 +285,12 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Commits rows that are in the driver, without a job of Spark. A row older than the floor becomes a tombstone.
+     * Commits rows that are in the driver, without a Spark job. A row older than the truncate marker becomes a
+     * tombstone.
      *
      * @param held rows whose first columns are those that {@link #fits} accepts
-     * @param floor how it ends rows, or null if it ends none
-     * @return as above; null, and nothing is written, where the table is too large to look here for the rows that end
+     * @param floor the truncate marker, or null if there is none
+     * @return as above; null, and nothing is written, if the table is too large to find the ended rows here
      */
     public List<String> commit(HeldRows held, Floor floor, Map<String, String> metadata) throws Exception {
         Map<HoodieKey, GenericRecord> records = latest(held.rows(), floor);
@@ -299,12 +305,12 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * A floor of a table: what it does to rows whose order is lower.
+     * A truncate marker of a table: what happens to rows whose order is lower.
      *
      * @param order the tombstones' order
      * @param kept the columns whose values a tombstone keeps
      * @param mayEnd whether rows in the table may be older
-     * @param mostRows for how many rows of the table it is looked here
+     * @param mostRows the largest number of rows in the table for which they are found here
      */
     public record Floor(String order, List<String> kept, boolean mayEnd, int mostRows) {
         boolean ends(GenericRecord record) {
@@ -364,9 +370,10 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Opens a commit as the newest instant of a timeline that nobody else has touched. A writer that takes the table over
-     * from now on sees the instant and rolls it back. If one has done so before, this finds its instant
-     * and throws.
+     * Opens a commit as the newest instant of a timeline that no other writer has touched.
+     *
+     * <p>A writer that takes the table over later sees the instant and rolls it back. If another writer has taken the
+     * table over before, this method finds its instant and throws.
      */
     private String begin(Iterable<FileGroup> groups) throws InterruptedException {
         String instant = nextInstant();
@@ -384,7 +391,7 @@ public final class SmallUpserts implements AutoCloseable {
             throw new HoodieException(metaClient.getBasePath() + ": found the instants " + newest
                     + ", expected " + expected + ": another writer has committed to the table");
         }
-        // From what is planned Hudi takes what to roll back, should it not be completed.
+        // If the commit is not completed, Hudi reads from its plan what to roll back.
         List<HoodieWriteStat> planned = new ArrayList<>();
         groups.forEach(group -> planned.add(group.nextLog(instant)));
         metaClient
@@ -394,8 +401,10 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Removes a commit's files if another writer has rolled it back meanwhile: they would be read once the timeline
-     * begins after their instant. If the commit is still open, the next rollback removes them.
+     * Removes a commit's files if another writer has rolled it back meanwhile.
+     *
+     * <p>Otherwise readers would read the files once the timeline begins after their instant. If the commit is still
+     * open, the next rollback removes them.
      */
     private void removeAfterRollback(Iterable<FileGroup> groups, String instant, Exception failed) {
         try {
@@ -465,7 +474,7 @@ public final class SmallUpserts implements AutoCloseable {
                 HoodieTimeline.DELTA_COMMIT_ACTION);
     }
 
-    /** The latest row of each place, after the floor. */
+    /** Returns the latest row of each location, after the truncate marker. */
     private Map<HoodieKey, GenericRecord> latest(List<? extends InternalRow> rows, Floor floor) {
         Function1<InternalRow, GenericRecord> toAvro =
                 AvroConversionUtils.createInternalRowToAvroConverter(type, schema, false);
@@ -477,17 +486,17 @@ public final class SmallUpserts implements AutoCloseable {
         return found;
     }
 
-    /** Adds a row where its place has no later one; of two with one order the last counts. */
+    /** Adds a row unless its location has a later one; of two rows with the same order the last one counts. */
     private void add(Map<HoodieKey, GenericRecord> rows, GenericRecord row) {
         rows.merge(keys.getKey(row), row, (one, other) ->
                 other.get(ORDER).toString().compareTo(one.get(ORDER).toString()) < 0 ? one : other);
     }
 
-    /** The tombstones of the table's rows that a floor ends; null where they are in too many rows or bytes. */
+    /** Returns the tombstones of the rows that a truncate marker ends; null if they are in too many rows or bytes. */
     private List<GenericRecord> ended(Floor floor) throws ExecutionException, InterruptedException {
         HoodieLocalEngineContext here = new HoodieLocalEngineContext(metaClient.getStorageConf());
         metaClient.reloadActiveTimeline();
-        // The table's own view does not know what was committed since it was read.
+        // The table's own view lacks the commits since it was read.
         SliceView now = HoodieSparkTable.create(config, here, metaClient).getSliceView();
         List<String> partitions = LISTINGS
                 .submit(() -> FSUtils.getAllPartitionPaths(here, metaClient, false))
@@ -563,7 +572,8 @@ public final class SmallUpserts implements AutoCloseable {
         for (String partition : partitions) {
             if (!fileGroups.containsKey(partition)) {
                 fileGroups.put(partition, new HashMap<>());
-                // With those whose compaction is planned: what comes after the plan goes to log files of their new slice.
+                // Include file groups with a planned compaction: writes after the plan go to log files of their new
+                // slice.
                 listed.add(requests.submit(() -> table.getSliceView().getLatestFileSlices(partition)));
             }
         }
@@ -578,7 +588,7 @@ public final class SmallUpserts implements AutoCloseable {
         }
     }
 
-    /** The results of all tasks. Each task has ended before this returns or throws. */
+    /** Returns the results of all tasks. Each task has ended before this returns or throws. */
     private static <T> List<T> awaited(List<Future<T>> tasks) throws ExecutionException, InterruptedException {
         List<T> results = new ArrayList<>();
         ExecutionException failed = null;
@@ -686,11 +696,12 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Compacts and archives as often as Hudi's options say, one after the other beside the commits. To be called after each
-     * commit, once the commit is reported. A call takes as long as some requests, unless it has to wait for a compaction,
-     * or Spark has to run one again.
+     * Compacts and archives as often as Hudi's options say, one after the other, beside the commits.
      *
-     * @return whether a compaction is complete that was not before
+     * <p>Call it after each commit, once the commit is reported. A call takes as long as a few requests, unless it has
+     * to wait for a compaction, or Spark has to run one again.
+     *
+     * @return whether a compaction has become complete
      */
     public boolean maintain() throws ExecutionException, InterruptedException {
         boolean archived = archiving != null;
@@ -700,7 +711,7 @@ public final class SmallUpserts implements AutoCloseable {
             }
             awaitEnd(archiving);
             archiving = null;
-            // No file slice has changed. Where nothing could be archived, not each commit tries again.
+            // No file slice has changed. If nothing could be archived, not every commit tries again.
             commits = metaClient.reloadActiveTimeline().getCommitsTimeline().filterCompletedInstants().countInstants();
             int atOnce = config.getMaxCommitsToKeep() - config.getMinCommitsToKeep();
             archiveAfter = Math.max(config.getMaxCommitsToKeep(), commits + atOnce);
@@ -723,7 +734,7 @@ public final class SmallUpserts implements AutoCloseable {
             isMoreToCompact = false;
             boolean goesOn = compact();
             if (isDue) {
-                // Where no file group needs it yet, looking again costs a listing of the table.
+                // If no file group needs compaction yet, another plan would cost a listing of the table.
                 int most = config.getInlineCompactDeltaCommitMax();
                 untilCompaction = goesOn ? most : Math.max(most / 4, 1);
             }
@@ -732,7 +743,7 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Runs the compaction that a killed writer, or a failure, has left open: hudi-rs leaves out the commits behind it.
+     * Runs the compaction that a killed writer, or a failure, has left open: hudi-rs leaves out the commits after it.
      *
      * @return whether there was one
      */
@@ -746,7 +757,7 @@ public final class SmallUpserts implements AutoCloseable {
         return true;
     }
 
-    /** Begins to archive the oldest instants of the timeline, which no commit looks at. */
+    /** Begins to archive the oldest instants of the timeline, which no commit reads. */
     @SuppressWarnings({"rawtypes", "unchecked"})
     private void archive() {
         HoodieLocalEngineContext here = new HoodieLocalEngineContext(metaClient.getStorageConf());
@@ -758,14 +769,16 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Begins a compaction that Hudi plans, beside the commits that follow. It runs here, or as a job of Spark if there is
-     * much to read. Returns whether there is anything to compact.
+     * Begins a compaction that Hudi plans, beside the following commits.
+     *
+     * <p>It runs in this process, or as a Spark job if there is much to read. Returns whether there is anything to
+     * compact.
      */
     private boolean compact() throws ExecutionException, InterruptedException {
         HoodieLocalEngineContext here = new HoodieLocalEngineContext(metaClient.getStorageConf());
-        // The commits have the other ones.
+        // The commits use the other cores.
         HoodieTableMetaClient ofCompaction = HoodieTableMetaClient.reload(metaClient);
-        // Hudi would count the commits once more.
+        // Hudi would count the commits again.
         TypedProperties always = TypedProperties.copy(config.getProps());
         always.setProperty(HoodieCompactionConfig.INLINE_COMPACT_NUM_DELTA_COMMITS.key(), "1");
         always.setProperty(HoodieCompactionConfig.COMPACTION_STRATEGY.key(), BoundedPlans.class.getName());
@@ -791,7 +804,7 @@ public final class SmallUpserts implements AutoCloseable {
             try {
                 return compact(by, itsConfig, written, instant, compactor);
             } finally {
-                // From now on there is nothing to hurry.
+                // From here on nothing has to hurry.
                 if (hurries.getAndSet(true)) {
                     MERGES.hurry(false);
                 }
@@ -800,7 +813,7 @@ public final class SmallUpserts implements AutoCloseable {
         compaction = new Compaction(planned, instant, files, hurries);
         isMoreToCompact = BoundedPlans.isFull(plan.get());
         readTimeline();
-        // What is committed from now on goes to the file slices that follow it. A listing would have all replaced files.
+        // Commits from now on go to the file slices after the plan. A listing would include all replaced files.
         plan.get().getOperations().stream()
                 .filter(operation -> fileGroups.containsKey(operation.getPartitionPath()))
                 .forEach(operation ->
@@ -808,11 +821,11 @@ public final class SmallUpserts implements AutoCloseable {
         return true;
     }
 
-    /** Writes the files of a plan. Returns the metadata of the commit that completes it. */
+    /** Writes the files of a plan. Returns the metadata of the commit that completes the compaction. */
     @SuppressWarnings({"rawtypes", "unchecked"})
     private HoodieCommitMetadata compact(
             HoodieEngineContext by, HoodieWriteConfig itsConfig, HoodieTable written, String instant, HoodieCompactor compactor) {
-        // Threads inherit the pool of the table that made them.
+        // Threads inherit the pool of the table that created them.
         spark.setLocalProperty("spark.scheduler.pool", "compactions");
         var work = new RunCompactionActionExecutor(
                 by, itsConfig, written, instant, compactor, WriteOperationType.COMPACT);
@@ -827,16 +840,17 @@ public final class SmallUpserts implements AutoCloseable {
         return metadata;
     }
 
-    /** Whether a compaction is under way beside the commits. */
+    /** Whether a compaction runs beside the commits. */
     public boolean isCompacting() {
         return compaction != null;
     }
 
     /**
-     * Completes the compaction that is under way, if its files are written; with {@code wait} waits until they are. If they
-     * could not be written, Spark runs the compaction after the next commit.
+     * Completes the running compaction if its files are written; with {@code wait}, waits until they are.
      *
-     * @return whether it is complete
+     * <p>If the files could not be written, Spark runs the compaction after the next commit.
+     *
+     * @return whether the compaction is complete
      */
     public boolean settle(boolean wait) throws InterruptedException {
         if (compaction == null || !(wait || compaction.written().isDone())) {
@@ -848,7 +862,7 @@ public final class SmallUpserts implements AutoCloseable {
         try {
             metadata = done.metadata();
         } catch (ExecutionException | HoodieException failed) {
-            LOG.warn("{}: a compaction failed, and is run again", metaClient.getBasePath(), failed);
+            LOG.warn("{}: a compaction failed; Spark repeats it after the next commit", metaClient.getBasePath(), failed);
             readTable();
             return false;
         }
@@ -861,7 +875,7 @@ public final class SmallUpserts implements AutoCloseable {
                     + latest + ", with " + done.instant() + " open: another writer has committed to the table");
         }
         done.complete(metadata, config);
-        // The slices that it has completed are known since its plan.
+        // The completed slices are known since the plan.
         readTimeline();
         return true;
     }
@@ -895,7 +909,7 @@ public final class SmallUpserts implements AutoCloseable {
             return new FileGroup(slice.getPartitionPath(), slice.getFileId(), slice.getBaseInstantTime(), version);
         }
 
-        /** Tells a commit's log file from one of the same version that a crash left. */
+        /** Distinguishes a commit's log file from one of the same version that a crash left. */
         static String writeToken(String instant) {
             return instant.substring(0, 8) + "-" + instant.substring(8) + "-0";
         }
@@ -930,7 +944,7 @@ public final class SmallUpserts implements AutoCloseable {
         }
     }
 
-    /** The task that Hudi's writers believe to run in; the number is the file group's within its commit. */
+    /** The task context that Hudi's writers expect; the number is the file group's within its commit. */
     private static final class Task extends TaskContextSupplier {
         private final int number;
 
@@ -969,10 +983,10 @@ public final class SmallUpserts implements AutoCloseable {
         }
     }
 
-    /** A compaction whose files are written by other threads, and which nobody sees until it is completed. */
+    /** A compaction whose files other threads write. Readers do not see it until it is completed. */
     private record Compaction(
             HoodieSparkTable<?> table, String instant, Future<HoodieCommitMetadata> written, AtomicBoolean hurries) {
-        /** Lets it have more than its share of the cores, until its files are written. */
+        /** Lets the compaction use more than its share of the cores, until its files are written. */
         void hurry() {
             if (hurries.compareAndSet(false, true)) {
                 MERGES.hurry(true);
@@ -993,7 +1007,7 @@ public final class SmallUpserts implements AutoCloseable {
                     .quietDeleteMarkerDir(table.getContext(), 1);
         }
 
-        /** Waits until nothing is written any more. */
+        /** Waits until no thread writes any more. */
         void end() throws InterruptedException {
             hurry();
             awaitEnd(written);
@@ -1004,11 +1018,11 @@ public final class SmallUpserts implements AutoCloseable {
         try {
             work.get();
         } catch (ExecutionException failed) {
-            LOG.warn("What went on beside the commits failed", failed);
+            LOG.warn("Maintenance beside the commits failed", failed);
         }
     }
 
-    /** How many file groups all tables of the driver merge at once. */
+    /** Limits how many file groups all tables of the driver merge at once. */
     private static final class Merges extends Semaphore {
         private static final int MORE = 16;
 
@@ -1016,7 +1030,7 @@ public final class SmallUpserts implements AutoCloseable {
             super(atOnce);
         }
 
-        /** Lets more of them go on at once while somebody waits for one. */
+        /** Lets more file groups merge at once while a commit waits for a compaction. */
         void hurry(boolean waits) {
             if (waits) {
                 release(MORE);
@@ -1038,7 +1052,7 @@ public final class SmallUpserts implements AutoCloseable {
         @Override
         public void maybePersist(
                 HoodieData<WriteStatus> statuses, HoodieEngineContext context, HoodieWriteConfig config, String instant) {
-            // What is written is in a list.
+            // The written records are in a list.
         }
 
         @Override
@@ -1065,7 +1079,7 @@ public final class SmallUpserts implements AutoCloseable {
         }
     }
 
-    /** Returns a task's latest row of each partition and key; a single null if they have more bytes. */
+    /** Returns a task's latest row of each partition and key; a single null if they exceed the bytes. */
     private record LatestRows(int[] place, DataType[] types, int order, long mostBytes)
             implements FlatMapFunction<Iterator<InternalRow>, UnsafeRow> {
         static LatestRows of(StructType rows, List<String> place, long mostBytes) {

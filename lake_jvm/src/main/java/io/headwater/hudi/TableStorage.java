@@ -20,13 +20,17 @@ import org.apache.hudi.storage.StoragePath;
 import org.apache.hudi.storage.hadoop.HoodieHadoopStorage;
 
 /**
- * A table's storage for its one writer. It writes a delta commit's files without a check whether they exist. It reads from
- * memory the log files that this driver has written lately. A compaction merges them soon after, and would ask
- * S3 four times for each.
+ * A table's storage for its only writer.
+ *
+ * <p>It writes a delta commit's files without a check whether they exist. It reads recently written log files from
+ * memory: a compaction merges them soon after, and would send S3 four requests for each.
  */
 class TableStorage extends HoodieHadoopStorage {
     private static final Recent RECENT = new Recent(64 << 20);
-    /** A larger file is read from S3: in memory it would displace many small ones, and each of those saves as much. */
+    /**
+     * A larger file is read from S3: in memory it would displace many small files, and each of those saves as many
+     * requests.
+     */
     private static final int MOST_OF_ONE = 4 << 20;
 
     TableStorage(StoragePath path, StorageConfiguration<?> configuration) {
@@ -47,8 +51,10 @@ class TableStorage extends HoodieHadoopStorage {
     }
 
     /**
-     * A delta commit's files on the timeline have its instant's name, which only its writer uses. A compaction's may also
-     * be written by a writer that takes the table over and runs it again.
+     * Creates a file, without a check for files that only this table's writer names.
+     *
+     * <p>A delta commit's files on the timeline have its instant's name, which only its writer uses. A compaction's
+     * files may also be written by a writer that takes the table over and runs the compaction again.
      */
     @Override
     public OutputStream create(StoragePath path, boolean overwrite) throws IOException {
@@ -58,7 +64,7 @@ class TableStorage extends HoodieHadoopStorage {
         return isOwn ? createUnseen(path) : super.create(path, overwrite);
     }
 
-    /** S3A would look for a file, and for a folder. If it knows the option, it looks for neither. */
+    /** Creates a file without a check. By default S3A looks for a file and a folder of the name first. */
     OutputStream createUnseen(StoragePath path) throws IOException {
         FileSystem files = (FileSystem) getFileSystem();
         FSDataOutputStreamBuilder<?, ?> file = files.createFile(HadoopFSUtils.convertToHadoopPath(path));
@@ -73,7 +79,7 @@ class TableStorage extends HoodieHadoopStorage {
         return super.deleteFile(path);
     }
 
-    /** For log files that do not exist yet. */
+    /** Returns the storage for log files that do not exist yet. */
     TableStorage forLogFiles() {
         return new LogFiles(new StoragePath(getUri()), getConf());
     }
@@ -96,10 +102,10 @@ class TableStorage extends HoodieHadoopStorage {
         }
     }
 
-    /** Writes a file, and keeps its bytes in memory once all are written, unless they are many. */
+    /** Writes a file, and keeps its bytes in memory once all are written, unless the file is large. */
     private static final class Kept extends FilterOutputStream {
         private final StoragePath path;
-        /** None where not all of the file is known. */
+        /** The bytes so far; null once some are unknown or too many. */
         private ByteArrayOutputStream content = new ByteArrayOutputStream();
 
         Kept(StoragePath path, OutputStream file) {
@@ -134,7 +140,7 @@ class TableStorage extends HoodieHadoopStorage {
         }
     }
 
-    /** A place in a content. */
+    /** A position in a content. */
     static final class Place extends ByteArrayInputStream {
         Place(byte[] content) {
             super(content);
@@ -152,7 +158,7 @@ class TableStorage extends HoodieHadoopStorage {
         }
     }
 
-    /** Reads a content, for Hudi. */
+    /** Reads a content through Hudi's interface. */
     private static final class Read extends SeekableDataInputStream {
         private final Place place;
 
@@ -172,7 +178,7 @@ class TableStorage extends HoodieHadoopStorage {
         }
     }
 
-    /** The contents that were written last, all tables' together; the oldest go where they would be more bytes. */
+    /** The contents written last, of all tables; the oldest are dropped when their total size exceeds the limit. */
     private static final class Recent {
         private final long most;
         private final Map<StoragePath, byte[]> contents = new LinkedHashMap<>();

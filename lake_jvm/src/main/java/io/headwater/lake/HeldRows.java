@@ -26,9 +26,9 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Function1;
 
-/** A decoded batch in the driver, in the columns of {@code columns_tagged}: few rows, which need no job of Spark. */
+/** A decoded batch in the driver, in the columns of {@code columns_tagged}: few rows, which need no Spark job. */
 public final class HeldRows {
-    /** Spark takes milliseconds to read a type. */
+    /** The parsed types, because Spark takes milliseconds to parse one. */
     private static final Map<String, StructType> TYPES = new ConcurrentHashMap<>();
 
     /** Spark sends the rows of a task in one message, whose size is limited. */
@@ -45,18 +45,18 @@ public final class HeldRows {
     private final int reason;
     private final int raw;
     private final int[] place;
-    /** The rows of the decoder in Java. */
+    /** The rows of the Java decoder. */
     private final Latest latest = new Latest();
-    /** The rows of the decoder in Python; late rows, and rows that lack values, are here. */
+    /** The rows of the Python decoder, among them late rows and rows that lack values. */
     private final List<InternalRow> carefulRows = new ArrayList<>();
-    /** Floors and bad records. */
+    /** Truncate markers and bad records. */
     private final List<InternalRow> rowless = new ArrayList<>();
 
     private final List<String> left = new ArrayList<>();
     private long bytesOfOthers;
     private int careful;
 
-    /** {@code place} are the columns of partition and key. Columns are in Spark's DDL. */
+    /** Takes the columns of partition and key ({@code place}), and all columns in Spark's DDL. */
     public HeldRows(String ddl, List<String> place) {
         type = TYPES.computeIfAbsent(ddl, StructType::fromDDL);
         this.place = place.stream().mapToInt(type::fieldIndex).toArray();
@@ -72,10 +72,11 @@ public final class HeldRows {
     }
 
     /**
-     * Adds what a decoder makes of records. Adds nothing if the records of the held rows and of the latest new ones have
-     * more than {@code mostBytes}.
+     * Adds the rows that a decoder makes of records.
      *
-     * @return whether it is added
+     * <p>Adds nothing if the records of the held rows and of the latest new rows have more than {@code mostBytes}.
+     *
+     * @return whether the rows are added
      */
     public boolean add(DecodedRows decoded, long mostBytes) {
         Latest found = new Latest();
@@ -103,10 +104,12 @@ public final class HeldRows {
     }
 
     /**
-     * Adds all that another one holds. Adds nothing if the records of both have more than {@code mostBytes}, or those
-     * without a row more than {@code mostOfOthers}. Python decodes left records one after the other.
+     * Adds all rows of another batch.
      *
-     * @return whether it is added
+     * <p>Adds nothing if the records of both exceed {@code mostBytes}. Also adds nothing if the records without a row
+     * exceed {@code mostOfOthers}, because Python decodes left records one after the other.
+     *
+     * @return whether the rows are added
      */
     public boolean take(HeldRows other, long mostBytes, long mostOfOthers) {
         long others = bytesOfOthers + other.bytesOfOthers;
@@ -123,8 +126,9 @@ public final class HeldRows {
     }
 
     /**
-     * The latest row of each place, of those that a decoder in Java makes. Of two of one order, whose content is the same,
-     * either is the latest.
+     * Returns the latest row of each location, from the rows of a Java decoder.
+     *
+     * <p>Two rows with the same order have the same content, so either is the latest.
      */
     private final class Latest {
         private final Map<List<Object>, Sized> held = new LinkedHashMap<>();
@@ -167,7 +171,7 @@ public final class HeldRows {
         }
     }
 
-    /** The lower one of two orders; each may be null. */
+    /** Returns the lower one of two orders; each may be null. */
     private static UTF8String lower(UTF8String one, UTF8String other) {
         return one == null || other != null && other.compareTo(one) < 0 ? other : one;
     }
@@ -182,12 +186,12 @@ public final class HeldRows {
 
     private record Sized(InternalRow row, long bytes) {}
 
-    /** The columns' types, as Spark writes them in JSON. */
+    /** Returns the columns' types, in Spark's JSON form. */
     public String type() {
         return type.json();
     }
 
-    /** Adds rows, each as Spark's Python packages hand rows to the JVM. */
+    /** Adds rows in the form in which Spark's Python packages pass rows to the JVM. */
     public void add(byte[] pickled) throws IOException {
         Function1<Object, Object> toRow = EvaluatePython.makeFromJava(type);
         for (Object row : (Iterable<?>) new Unpickler().loads(pickled)) {
@@ -206,9 +210,10 @@ public final class HeldRows {
     }
 
     /**
-     * Returns the records that the decoder in Java leaves to the one in Python, and drops them. Python adds its rows later.
+     * Returns the records that the Java decoder leaves to the Python decoder, and drops them. Python adds its rows
+     * later.
      *
-     * @return UTF-8, a line each
+     * @return UTF-8, one record per line
      */
     public byte[] takeLeft() {
         byte[] taken = String.join("\n", left).getBytes(StandardCharsets.UTF_8);
@@ -280,7 +285,10 @@ public final class HeldRows {
         return json(counts);
     }
 
-    /** Counts, as JSON, of rows that a newer row of their key has replaced, and of records left to the careful decoder. */
+    /**
+     * Counts, as JSON, of rows that a newer row of their key has replaced, and of records left to the reference
+     * decoder.
+     */
     public String countsBeside() {
         int living = latest.living;
         int deletes = latest.deletes;
@@ -307,7 +315,7 @@ public final class HeldRows {
         return micros == Long.MAX_VALUE ? null : (Double) (micros / 1e6);
     }
 
-    /** Reason and record of the bad ones, of so many at most, as JSON. */
+    /** Returns reason and record of the bad records, at most that many, as JSON. */
     public String bad(int most) {
         return json(rowless.stream()
                 .filter(other -> !other.isNullAt(reason))
@@ -316,7 +324,7 @@ public final class HeldRows {
                 .collect(Collectors.toList()));
     }
 
-    /** The columns that lack values, sorted, as JSON. */
+    /** Returns the columns that lack values, sorted, as JSON. */
     public String unfitColumns() {
         TreeSet<String> names = new TreeSet<>();
         for (InternalRow row : carefulRows) {
@@ -330,7 +338,7 @@ public final class HeldRows {
         return json(names);
     }
 
-    /** The batch for Spark. */
+    /** Returns the batch for Spark. */
     public Dataset<Row> frame(SparkSession session) {
         UnsafeProjection toUnsafe = UnsafeProjection.create(type);
         List<InternalRow> all = new ArrayList<>();
@@ -342,7 +350,7 @@ public final class HeldRows {
         return session.internalCreateDataFrame(spark.parallelize(all, tasks).rdd(), type, false);
     }
 
-    /** Python reads one text sooner than the parts of an object, each by a call of its own. */
+    /** Writes JSON: Python reads one text faster than the parts of an object, each by its own call. */
     private static String json(Object value) {
         try {
             return new ObjectMapper().writeValueAsString(value);

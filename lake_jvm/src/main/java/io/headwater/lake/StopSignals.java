@@ -7,7 +7,7 @@ import sun.misc.Signal;
 public final class StopSignals {
     private volatile boolean came;
 
-    /** Takes SIGTERM and SIGINT from now on. */
+    /** Handles SIGTERM and SIGINT from now on. */
     public StopSignals() {
         for (String name : List.of("TERM", "INT")) {
             Signal.handle(new Signal(name), signal -> came = true);

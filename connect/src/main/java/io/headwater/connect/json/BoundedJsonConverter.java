@@ -21,16 +21,16 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Kafka's JSON without schemas, of Debezium's change events, in a bounded number of bytes.
+ * Converts Debezium's change events to Kafka's JSON without schemas, in a bounded number of bytes.
  *
- * <p>A producer that meets a record above its limit fails for good: it meets the record again after each restart. So an
- * event whose JSON would be larger becomes smaller here. First its row before the change loses its large columns: all
- * that readers take from it is key and partition. If the event is still too large, its row after the change goes as
- * well, and the field {@value #REFUSED} takes its place. The lake's writer quarantines such an event, because it lacks the
- * row that its operation needs. The field holds the row's small columns, among them its key.
+ * <p>A producer that meets a record above its limit fails for good: it meets the record again after each restart. So
+ * this converter shrinks an event whose JSON would be too large. First the event's old row loses its large columns,
+ * because readers use only its key and partition. If the event is still too large, its new row goes as well, and the
+ * field {@value #REFUSED} takes its place. The lake's writer quarantines such an event, because it lacks the row that
+ * its operation needs. The field holds the row's small columns, among them its key.
  */
 public final class BoundedJsonConverter implements Converter, Versioned {
-    /** Option: the largest JSON, in bytes. */
+    /** Option: the maximum size of the JSON, in bytes. */
     public static final String MAX_BYTES = "max.bytes";
 
     static final String REFUSED = "refused";
@@ -38,7 +38,7 @@ public final class BoundedJsonConverter implements Converter, Versioned {
     private static final Logger LOG = LoggerFactory.getLogger(BoundedJsonConverter.class);
     private static final String BEFORE = "before";
     private static final String AFTER = "after";
-    // A table has at most 1,600 columns: columns of at most the second size always fit.
+    // A table has at most 1,600 columns, so columns up to the second size always fit.
     private static final int[] SMALL_COLUMN_BYTES = {64 << 10, 1 << 10};
     private static final ConfigDef DEFINITION = new ConfigDef()
             .define(MAX_BYTES, Type.INT, ConfigDef.NO_DEFAULT_VALUE, Range.atLeast(4 << 20), Importance.HIGH,
@@ -52,7 +52,7 @@ public final class BoundedJsonConverter implements Converter, Versioned {
         maxBytes = (Integer) DEFINITION.parse(properties).get(MAX_BYTES);
         Map<String, Object> withoutSchemas = new HashMap<>(properties);
         withoutSchemas.put("schemas.enable", "false");
-        // Debezium's schemas have the columns' defaults, and a null is no default.
+        // Debezium's schemas contain the columns' defaults. A null must stay null and not become a default.
         withoutSchemas.put("replace.null.with.default", "false");
         json.configure(withoutSchemas, isKey);
     }
@@ -82,8 +82,8 @@ public final class BoundedJsonConverter implements Converter, Versioned {
             Struct refusal = refusal(topic, event, small);
             byte[] refused = bounded(topic, refusal);
             if (refused != null) {
-                LOG.error("{}: refused a row: its event would have more than {} bytes by the columns {}", topic, maxBytes,
-                        refusal.getStruct(REFUSED).getArray("left_out"));
+                LOG.error("{}: a row is refused, because its event would exceed {} bytes; its large columns are {}",
+                        topic, maxBytes, refusal.getStruct(REFUSED).getArray("left_out"));
                 return refused;
             }
         }
@@ -112,7 +112,7 @@ public final class BoundedJsonConverter implements Converter, Versioned {
         return field != null && field.schema().type() == Schema.Type.STRUCT;
     }
 
-    /** Returns the JSON, or null when it is too large. Makes no JSON that cannot fit. */
+    /** Returns the JSON, or null if it is too large. Makes no JSON that cannot fit. */
     private byte[] bounded(String topic, Struct event) {
         if (atLeast(event) > maxBytes) {
             return null;
@@ -121,12 +121,12 @@ public final class BoundedJsonConverter implements Converter, Versioned {
         return bytes.length <= maxBytes ? bytes : null;
     }
 
-    /** The event without the large columns of its row before the change. */
+    /** Returns the event without the large columns of its old row. */
     private Struct narrowed(String topic, Struct event, int small) {
         return with(event, BEFORE, smallColumns(topic, event.getStruct(BEFORE), small, new ArrayList<>()), null);
     }
 
-    /** The event without its row after the change, whose small columns stand in the field that says why. */
+    /** Returns the event without its new row. The field with the reason has the row's small columns. */
     private Struct refusal(String topic, Struct event, int small) {
         List<String> leftOut = new ArrayList<>();
         Struct row = smallColumns(topic, event.getStruct(AFTER), small, leftOut);
@@ -144,7 +144,7 @@ public final class BoundedJsonConverter implements Converter, Versioned {
                 AFTER, null, refused);
     }
 
-    /** A copy of the event with another row, and with a refusal if there is one. */
+    /** Returns a copy of the event with another row, and with a refusal if there is one. */
     private static Struct with(Struct event, String field, Struct row, Struct refused) {
         SchemaBuilder schema = SchemaBuilder.struct().name(event.schema().name());
         for (Field known : event.schema().fields()) {
@@ -161,7 +161,7 @@ public final class BoundedJsonConverter implements Converter, Versioned {
         return refused == null ? copy : copy.put(REFUSED, refused);
     }
 
-    /** A row without its large columns, whose names are added to {@code leftOut}; null for no row. */
+    /** Returns a row without its large columns, whose names are added to {@code leftOut}; null for no row. */
     private Struct smallColumns(String topic, Struct row, int small, List<String> leftOut) {
         if (row == null) {
             return null;
@@ -182,7 +182,7 @@ public final class BoundedJsonConverter implements Converter, Versioned {
         return narrow;
     }
 
-    /** A lower bound of a value's JSON in bytes: a character takes one at least, a pair of surrogates four. */
+    /** Returns a lower bound of a value's JSON in bytes: a character takes at least one, a surrogate pair four. */
     private static long atLeast(Object value) {
         if (value instanceof String text) {
             return text.length();

@@ -40,18 +40,18 @@ import org.slf4j.LoggerFactory;
  * side makes the same masks in {@code headwater/contract/masks.py}. Names are compared without regard to capitals. A
  * column that has another name by now stays hidden: the catalogue knows it by its number.
  *
- * <p>A value that is masked by {@code hmac} and is no text becomes null: its column has changed its type. Debezium's
+ * <p>A value that is masked by {@code hmac} and is not a text becomes null: its column has changed its type. Debezium's
  * placeholder for an unchanged TOASTed value stays what it is.
  *
  * <p>It also marks the updates and deletes of a table with REPLICA IDENTITY USING INDEX. PostgreSQL does not log the
  * primary key of a row before these, so nobody knows whether it has changed.
  */
 final class ColumnGuard {
-    /** JSON: {@code {"schema.table": ["column", …]}}: the columns that are removed. */
+    /** The columns to remove, as JSON: {@code {"schema.table": ["column", …]}}. */
     static final String EXCLUDED_CONFIG = "headwater.exclude.columns";
-    /** JSON of the same form: the only columns of these tables that are kept. */
+    /** The only columns of these tables to keep, as JSON of the same form. */
     static final String INCLUDED_CONFIG = "headwater.include.columns";
-    /** JSON: {@code {"schema.table": {"column": "hmac" or null}}}: the columns that are masked. */
+    /** The columns to mask, as JSON: {@code {"schema.table": {"column": "hmac" or null}}}. */
     static final String MASKED_CONFIG = "headwater.mask.columns";
     /** The key, needed if there is an {@code hmac}. Debezium's log hides settings whose names end with "secret". */
     static final String KEY_CONFIG = "headwater.mask.secret";
@@ -64,7 +64,7 @@ final class ColumnGuard {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final String PREFIX_CONFIG = "topic.prefix";
     private static final String OLD_KEY_HEADER = "__debezium.oldkey";
-    private static final String PLACEHOLDER = "__debezium_unavailable_value";
+    static final String PLACEHOLDER = "__debezium_unavailable_value";
     private static final String HMAC = "hmac";
     private static final String ALGORITHM = "HmacSHA256";
     private static final int SHORTEST_KEY = 32;
@@ -335,7 +335,7 @@ final class ColumnGuard {
             return copy;
         }
 
-        /** The key without hidden columns, as which PostgreSQL has them in a primary key or a unique index. */
+        /** The key without hidden columns: a primary key or a unique index in PostgreSQL may have such columns. */
         private Struct key(Struct key) {
             List<Field> kept = key.schema().fields().stream()
                     .filter(column -> of(column.name()) == Treatment.KEEP)

@@ -17,7 +17,7 @@ import org.apache.kafka.connect.source.SourceRecord;
  */
 record Epoch(int number) {
     static final String CONFIG = "headwater.epoch";
-    /** The header with the number, of records after the first epoch. */
+    /** The header with the epoch's number, in records after the first epoch. */
     static final String HEADER = "headwater.epoch";
 
     private static final String PARTITION_KEY = "epoch";
@@ -37,7 +37,7 @@ record Epoch(int number) {
         return number == FIRST;
     }
 
-    /** The key of a stored position, Debezium's source partition or one of this epoch, in this epoch. */
+    /** Returns this epoch's key of a stored position, from Debezium's source partition or from such a key. */
     Map<String, Object> partition(Map<String, ?> partition) {
         Map<String, Object> own = new HashMap<>(partition);
         if (!isFirst()) {

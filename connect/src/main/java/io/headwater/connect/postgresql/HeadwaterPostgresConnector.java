@@ -51,10 +51,11 @@ public final class HeadwaterPostgresConnector extends PostgresConnector {
                 .toList();
     }
 
-    /** Debezium finds the parts of its snapshots by the name of its own connector class. */
+    /** Debezium finds the parts of its snapshots by the name of its own connector class, and connects by ours. */
     private static Map<String, String> ofDebezium(Map<String, String> config) {
         Map<String, String> named = new HashMap<>(config);
         named.put(CONNECTOR_CLASS, PostgresConnector.class.getName());
+        named.put(ServerConnections.CONFIG, ServerConnections.class.getName());
         return named;
     }
 }

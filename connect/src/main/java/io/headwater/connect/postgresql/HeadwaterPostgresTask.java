@@ -50,7 +50,7 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
         try {
             started = super.start(configuration);
         } catch (DebeziumException e) {
-            // The slot may have gone since it was looked at, which Debezium tells in other words.
+            // The slot may have gone since the last check. Debezium reports that in other words.
             database.refuseLost(position);
             throw e;
         }
@@ -58,7 +58,7 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
         return started;
     }
 
-    /** Debezium's task asks for it when it tries again to start, and before its first start ends for good over that. */
+    /** Empty before the first start: Debezium's task asks for it at each retry of a start, and would end for good then. */
     @Override
     protected Optional<ErrorHandler> getErrorHandler() {
         return hasStarted ? super.getErrorHandler() : Optional.empty();

@@ -34,8 +34,8 @@ final class SourceDatabase {
             ON slot_name = ? AND database = current_database() AND plugin = 'pgoutput'
             """;
     /**
-     * The tables of a list outside a publication, each with whether it is there and was never in the publication. Any
-     * role may read the catalogue.
+     * Finds the listed tables outside a publication, and whether each exists and was never in the publication. Any role
+     * may read the catalogue.
      */
     private static final String FIND_UNPUBLISHED =
             """
@@ -189,7 +189,7 @@ final class SourceDatabase {
         }
     }
 
-    /** The configuration's tables that are outside the publication, or only those that are there and never were in it. */
+    /** The configured tables outside the publication; with {@code newOnly}, only existing ones that were never in it. */
     private List<String> unpublished(Connection connection, boolean newOnly) throws SQLException {
         try (PreparedStatement query = connection.prepareStatement(FIND_UNPUBLISHED)) {
             query.setQueryTimeout(QUERY_SECONDS);

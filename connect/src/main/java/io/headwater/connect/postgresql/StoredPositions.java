@@ -64,7 +64,7 @@ final class StoredPositions implements OffsetStorageReader {
         });
     }
 
-    /** Whether there is a position of an epoch before, and none of this one. */
+    /** Whether an earlier epoch has a position, and this epoch has none. */
     boolean isRaised(Map<String, ?> partition) {
         return offset(partition) == null
                 && newest(partition, Epoch.FIRST, epoch.number() - 1).isPresent();

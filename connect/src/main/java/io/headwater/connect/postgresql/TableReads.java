@@ -24,25 +24,25 @@ import org.slf4j.LoggerFactory;
  * these records. (Its own mark, {@code snapshot: last}, is missing if a table has no row, and if
  * the first table has one.)
  *
- * <p>The record looks as one of a TRUNCATE at the place where the reading began. For a first snapshot this is the
- * snapshot's own. For a signal it is the LSN in the signal's id, {@code {"resync": LSN}}: the server's current one before
+ * <p>The record looks like a TRUNCATE at the LSN where the reading began. For a first snapshot this is the
+ * snapshot's LSN. For a signal it is the LSN in the signal's id, {@code {"resync": LSN}}: the server's current one before
  * the signal was written. If several signals are read together, it is the first one's LSN. Debezium does not
- * keep that LSN, so the stored positions do. If a signal wanted only some rows of a table, there is no such record: the
- * others are not known to be gone.
+ * keep that LSN, so the stored positions do. If a signal wanted only some rows of a table, there is no such record,
+ * because the other rows may still exist.
  */
 final class TableReads {
     private static final Logger LOG = LoggerFactory.getLogger(TableReads.class);
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final String TOPIC_CONFIG = "notification.sink.topic.name";
     private static final String PREFIX_CONFIG = "topic.prefix";
-    /** In stored positions: ours, and Debezium's id of the newest signal, while tables are read. */
+    /** Keys of stored positions while tables are read: the reading's LSN, and Debezium's id of the newest signal. */
     private static final String SINCE = "headwater_resync_since";
     private static final String SIGNAL_ID = "incremental_snapshot_correlation_id";
-    /** In the position of Debezium's notices: the tables to be read, the one that is read now first, as JSON. */
+    /** In the position of Debezium's notices: the tables to be read, as JSON. The first is being read now. */
     private static final String TABLES = "incremental_snapshot_collections";
     private static final String TABLE = TABLES + "_id";
     private static final String CONDITION = TABLES + "_additional_condition";
-    /** That of a signal which somebody else wrote: older than everything. */
+    /** The LSN of a signal that somebody else wrote: lower than all others. */
     private static final long UNKNOWN = 0;
     private static final Set<String> READ = Set.of("SUCCEEDED", "EMPTY");
 
@@ -52,7 +52,7 @@ final class TableReads {
             .field("lsn", Schema.INT64_SCHEMA)
             .field("snapshot", Schema.STRING_SCHEMA)
             .build();
-    // Debezium looks at the names of the schemas that it hands on.
+    // Debezium reads the names of the schemas that it passes on.
     private static final Schema END = SchemaBuilder.struct()
             .name("io.headwater.TableEnd")
             .field("op", Schema.STRING_SCHEMA)

@@ -11,7 +11,7 @@ import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.source.SourceRecord;
 
 /** An array that Debezium cannot carry, as PostgreSQL prints it. It is an empty list until its record is complete,
- * because the schema of its column takes nothing else; then its text takes its place. */
+ * because the schema of its column takes nothing else. Then the text replaces the list. */
 final class UnfitArray extends AbstractList<Object> {
     private final String literal;
 

@@ -8,9 +8,11 @@ import java.util.regex.Pattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.connect.errors.ConnectException;
 
-/** The objects of one partition, {@code PREFIX/TOPIC/PARTITION/FIRST-OFFSET.jsonl.gz}: they tile its offsets. */
+/**
+ * The landing objects of one partition, {@code PREFIX/TOPIC/PARTITION/FIRST-OFFSET.jsonl.gz}: they tile its offsets.
+ */
 final class LandingFolder {
-    /** User metadata of an object: the offset after its range. */
+    /** The key of an object's user metadata that holds the offset after its range. */
     static final String NEXT_OFFSET = "next-offset";
 
     private static final String SUFFIX = ".jsonl.gz";
@@ -26,9 +28,9 @@ final class LandingFolder {
     }
 
     /**
-     * Writes an object unless one begins at the same offset.
+     * Writes an object unless another one begins at the same offset.
      *
-     * @return false when one does; see {@link #endOf}
+     * @return false if another one begins there; see {@link #endOf}
      */
     boolean put(LandingObject object) {
         return store.putIfAbsent(
@@ -39,7 +41,7 @@ final class LandingFolder {
     long endOf(long first) {
         String key = key(first);
         Map<String, String> metadata = store.metadata(key).orElseThrow(() -> new TransientStoreException(
-                key + " is not there, though the store has just named it: is someone deleting landing objects?", null));
+                key + " is missing, although S3 has just reported it: check who deletes landing objects", null));
         String next = metadata.get(NEXT_OFFSET);
         if (next == null || !next.matches("[0-9]{1,19}") || Long.parseLong(next) <= first) {
             throw new ConnectException(key + " has metadata " + NEXT_OFFSET + " = " + next + ", expected an offset above "
@@ -48,7 +50,7 @@ final class LandingFolder {
         return Long.parseLong(next);
     }
 
-    /** Returns the offset after everything stored, or empty when nothing is. */
+    /** Returns the offset after all stored objects, or empty if there is none. */
     OptionalLong end() {
         OptionalLong newest = newest();
         return newest.isEmpty() ? newest : OptionalLong.of(endOf(newest.getAsLong()));
@@ -57,17 +59,17 @@ final class LandingFolder {
     /**
      * Returns the first offset of the newest object.
      *
-     * <p>S3 lists in ascending order only. Names are offsets, so a search finds the newest without reading the whole
-     * history. It goes on in steps that double until nothing comes after. Then it halves the rest, until one page
-     * reaches the end.
+     * <p>S3 lists only in ascending order. Names are offsets, so a search finds the newest object without reading the
+     * whole history. The search advances in steps that double until no object comes after. Then it halves the remaining
+     * range, until one page reaches the end.
      */
     private OptionalLong newest() {
         FolderPage page = after(folder);
         if (page.newest < 0) {
             return OptionalLong.empty();
         }
-        long low = page.newest; // an object begins here
-        long high = Long.MAX_VALUE; // none begins after this
+        long low = page.newest; // an object begins at this offset
+        long high = Long.MAX_VALUE; // no object begins after this offset
         for (long step = 1; !page.last && high == Long.MAX_VALUE && step > 0; step *= 2) {
             long probe = low > Long.MAX_VALUE - step ? Long.MAX_VALUE : low + step;
             page = after(key(probe));
@@ -93,10 +95,10 @@ final class LandingFolder {
     }
 
     /**
-     * One page of the folder.
+     * One page of the folder's listing.
      *
-     * @param newest first offset of the last object on it, or -1 when it has none
-     * @param last nothing comes after the page
+     * @param newest first offset of the last object on the page, or -1 if it has none
+     * @param last whether nothing comes after the page
      */
     private record FolderPage(long newest, boolean last) {}
 

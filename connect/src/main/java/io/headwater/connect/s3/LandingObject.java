@@ -13,7 +13,7 @@ import org.apache.kafka.connect.header.Header;
 import org.apache.kafka.connect.sink.SinkRecord;
 
 /**
- * The bytes of one object in the landing bucket and the offsets that it holds.
+ * One object of the landing bucket: its bytes and the range of its offsets.
  *
  * @param first first offset of its range, which may begin before its first record: some offsets have no record
  * @param next the offset after its range
@@ -21,7 +21,7 @@ import org.apache.kafka.connect.sink.SinkRecord;
  */
 record LandingObject(long first, long next, byte[] body) {
 
-    /** Collects records into an object, compressing as they come so that memory holds little. */
+    /** Collects records into an object, and compresses each record at once, so that memory holds little. */
     static final class Builder {
         private static final JsonFactory JSON = new JsonFactory();
 
@@ -54,7 +54,7 @@ record LandingObject(long first, long next, byte[] body) {
         /**
          * Adds the next record.
          *
-         * @throws DataException when a converter has interpreted the record's bytes
+         * @throws DataException if a converter has changed the record's bytes
          */
         void add(SinkRecord record) {
             byte[] key = bytes(record, "key", record.key());
@@ -85,7 +85,7 @@ record LandingObject(long first, long next, byte[] body) {
                 json.writeEndArray();
                 json.writeEndObject();
                 json.writeRaw('\n');
-                json.flush(); // into the counting stream, not through the compressor
+                json.flush(); // only into the counting stream, not through the compressor
             } catch (IOException e) {
                 throw new UncheckedIOException(e);
             }
@@ -97,7 +97,7 @@ record LandingObject(long first, long next, byte[] body) {
             return records;
         }
 
-        /** Uncompressed size so far, in bytes. */
+        /** The uncompressed size so far, in bytes. */
         long bytes() {
             return lines.count;
         }

@@ -13,15 +13,15 @@ import org.slf4j.LoggerFactory;
 /**
  * Lands one partition: takes its position from the bucket, buffers records, writes objects in order.
  *
- * <p>It never believes anyone but the bucket. Each object begins at the end of the one before. When the name is taken,
- * someone else has written this range: another worker's task, or this one before a crash or a lost answer. Then the
- * stored object counts: the writer drops its buffer and has Kafka read again from the stored object's end.
+ * <p>Only the bucket decides the position. Each object begins at the end of the last one. If an object's name is
+ * taken, another writer has written this range: another worker's task, or this task before a crash or a lost answer.
+ * Then the stored object counts: the writer drops its buffer and makes Kafka read again from the stored object's end.
  */
 final class PartitionWriter {
     private static final Logger LOG = LoggerFactory.getLogger(PartitionWriter.class);
     private static final long UNKNOWN = -1;
     private static final long NEVER = Long.MIN_VALUE / 2;
-    /** After a silence, the first record waits this part of the interval for the records that belong to it. */
+    /** After a silence, the first record waits for this part of the interval, so that related records join it. */
     private static final int GATHERING_PART = 10;
 
     private final TopicPartition partition;
@@ -51,16 +51,16 @@ final class PartitionWriter {
         this.acceptMissing = S3SinkConfig.ACCEPT.equals(config.getString(S3SinkConfig.MISSING_OFFSETS));
     }
 
-    /** Tells that Connect has carried out the last seek: the records that follow come from there. */
+    /** Records that Connect has carried out the last seek: later records come from that offset. */
     void beginBatch() {
         seeking = false;
     }
 
     /**
-     * Buffers a record. Ignores it while Kafka is about to be read again from another offset.
+     * Buffers a record. Ignores it while a seek to another offset is still to come.
      *
-     * @throws ConnectException when Kafka gives an offset below the requested one, or one above it although
-     *     no record may be missing
+     * @throws ConnectException if Kafka delivers an offset below the requested one. Also if it delivers one above it
+     *     although no record may be missing
      */
     void append(SinkRecord record, long now) {
         if (!located || seeking) {
@@ -72,9 +72,9 @@ final class PartitionWriter {
             stored = offset;
         }
         if (offset < next) {
-            throw new ConnectException("Kafka gives offset " + offset + " of " + partition + " after it was asked for "
-                    + next + ", where the bucket ends: the topic was created anew or has lost records that are stored. "
-                    + "docs/runbooks/connector.md says how its table begins anew.");
+            throw new ConnectException("Kafka gives offset " + offset + " of " + partition + " after a seek to "
+                    + next + ", the end of the landed records: the topic was created again, or has lost records. "
+                    + "docs/runbooks/connector.md says how to read its table again.");
         }
         if (offset > next) {
             missing(offset);
@@ -89,7 +89,7 @@ final class PartitionWriter {
         }
     }
 
-    /** Closes the open object when it is due. */
+    /** Closes the open object if it is due. */
     void sealIfAged(long now) {
         if (open != null && untilAged(now) <= 0) {
             seal(now);
@@ -97,9 +97,11 @@ final class PartitionWriter {
     }
 
     /**
-     * Milliseconds until the open object is due, or {@link Long#MAX_VALUE} when nothing is buffered. It is due an interval
-     * after the one before, so there is at most one per interval. After a silence it is due as soon as the records that
-     * belong together have come. In any case it is due when its first record has waited for the interval.
+     * Returns the milliseconds until the open object is due, or {@link Long#MAX_VALUE} if nothing is buffered.
+     *
+     * <p>An object is due one interval after the object before it, so there is at most one per interval. After a
+     * silence it is due as soon as the related records have come. In any case it is due when its first record has
+     * waited for one interval.
      */
     long untilAged(long now) {
         if (open == null) {
@@ -109,7 +111,7 @@ final class PartitionWriter {
         return Math.min(gathered, open.openedAt() + flushInterval) - now;
     }
 
-    /** Is something to be done in the bucket: finding the position, or writing an object? */
+    /** Whether the bucket needs work: finding the position, or writing an object. */
     boolean hasWork() {
         return !located || !sealed.isEmpty();
     }
@@ -117,7 +119,7 @@ final class PartitionWriter {
     /**
      * Finds the position, then writes the objects that are due.
      *
-     * @throws TransientStoreException if it has to be called again later; the work done so far stays done
+     * @throws TransientStoreException if the call has to be repeated later; completed work stays done
      */
     void work() {
         if (!located) {
@@ -128,7 +130,7 @@ final class PartitionWriter {
         }
     }
 
-    /** Returns the offset after all that is stored, or empty when that is not known. */
+    /** Returns the offset after all stored objects, or empty if it is not known. */
     OptionalLong stored() {
         return stored == UNKNOWN ? OptionalLong.empty() : OptionalLong.of(stored);
     }
@@ -138,7 +140,7 @@ final class PartitionWriter {
         next = end.orElse(UNKNOWN);
         stored = next;
         located = true;
-        // With nothing stored, ask for 0: if the topic begins later, Kafka goes to its first available record.
+        // With nothing stored, seek to 0: if the topic begins later, Kafka goes to its first available record.
         seek(end.orElse(0));
         LOG.info("{} begins at {}", partition, end.isPresent() ? next : "its first record: the bucket has none");
     }
@@ -147,12 +149,12 @@ final class PartitionWriter {
         if (!acceptMissing) {
             throw new ConnectException("Kafka has no record at offset " + next + " of " + partition
                     + ", which is the next to land; it goes on at " + offset + ". Retention has removed " + (offset - next)
-                    + " records before they were landed, and the changes in them are lost. Lengthen the topic's "
+                    + " records before the sink landed them, and their changes are lost. Lengthen the topic's "
                     + "retention. To go on without them, set " + S3SinkConfig.MISSING_OFFSETS + " = " + S3SinkConfig.ACCEPT
-                    + " until the sink is past offset " + offset + ", and bring the table's rows again by a new snapshot "
+                    + " until the sink has passed offset " + offset + ", and read the table again by a new snapshot "
                     + "with a raised epoch.");
         }
-        if (offset > next + 1) { // a single one is the mark of a transaction's end: too common to log
+        if (offset > next + 1) { // a single missing offset is a transaction marker, which is too common to log
             LOG.warn("{} has no records at offsets {} to {}: compaction, an aborted transaction or retention",
                     partition, next, offset - 1);
         }
@@ -174,7 +176,7 @@ final class PartitionWriter {
         long end = written ? object.next() : folder.endOf(object.first());
         stored = end;
         context.requestCommit();
-        if (end == object.next()) { // written here, or the same range by another task
+        if (end == object.next()) { // this task wrote it, or another task wrote the same range
             sealed.remove();
             return;
         }

@@ -3,7 +3,9 @@ package io.headwater.connect.s3;
 import java.util.function.DoubleSupplier;
 import org.apache.kafka.connect.errors.ConnectException;
 
-/** When to try a failing store again: exponential backoff with jitter, up to a limit. Times are milliseconds. */
+/**
+ * Decides when to try a failing store again: exponential backoff with jitter, up to a limit. Times are milliseconds.
+ */
 final class Retry {
     private final long backoff;
     private final long maxBackoff;
@@ -39,9 +41,9 @@ final class Retry {
     }
 
     /**
-     * Notes a failure and when to try again.
+     * Records a failure and computes the time of the next try.
      *
-     * @throws ConnectException when the store has failed for longer than the limit
+     * @throws ConnectException if the store has failed for longer than the limit
      */
     void failed(long now, TransientStoreException cause) {
         if (!failing()) {
@@ -54,7 +56,7 @@ final class Retry {
                     + "Nothing is lost: restart the task when S3 works. Last failure: " + cause.getMessage(), cause);
         }
         double exponential = Math.min(maxBackoff, backoff * Math.pow(2, failures - 1.0));
-        // Between half of it and all of it, so that tasks that failed together do not come back together.
+        // Between half of the delay and all of it, so that tasks that failed together do not retry together.
         nextTry = now + Math.max(1, Math.round(exponential * (0.5 + random.getAsDouble() / 2)));
     }
 }

@@ -29,7 +29,7 @@ import software.amazon.awssdk.services.s3.model.ListObjectsV2Response;
 import software.amazon.awssdk.services.s3.model.PutObjectRequest;
 import software.amazon.awssdk.services.s3.model.S3Object;
 
-/** One bucket of S3, or of another store that speaks its API with conditional writes. */
+/** One bucket of S3, or of another store with S3's API and conditional writes. */
 final class S3ObjectStore implements ObjectStore {
     private static final Duration CALL_TIMEOUT = Duration.ofSeconds(60);
     private static final int NOT_FOUND = 404;
@@ -38,7 +38,7 @@ final class S3ObjectStore implements ObjectStore {
     private static final int PRECONDITION_FAILED = 412;
     private static final int SERVER_ERROR = 500;
 
-    /** Codes of status 400 for a request that did not arrive as it was sent. */
+    /** The error codes of status 400 for a request that was damaged on its way. */
     private static final Set<String> DAMAGED =
             Set.of("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "RequestTimeout");
 
@@ -50,12 +50,12 @@ final class S3ObjectStore implements ObjectStore {
         this.bucket = bucket;
     }
 
-    /** Opens the configured bucket; makes no request yet. */
+    /** Opens the configured bucket; sends no request yet. */
     static S3ObjectStore of(S3SinkConfig config) {
         S3ClientBuilder builder = S3Client.builder()
                 .region(Region.of(config.getString(S3SinkConfig.REGION)))
                 .httpClientBuilder(ApacheHttpClient.builder())
-                // The task spaces its tries itself, so that it keeps polling Kafka between them.
+                // The task spaces its retries itself, so that it keeps polling Kafka between them.
                 .overrideConfiguration(override -> override
                         .retryStrategy(DefaultRetryStrategy.doNotRetry())
                         .apiCallTimeout(CALL_TIMEOUT))
@@ -135,10 +135,10 @@ final class S3ObjectStore implements ObjectStore {
 
     private static boolean isTransient(SdkServiceException e) {
         return e.statusCode() >= SERVER_ERROR
-                || e.statusCode() == CONFLICT // a conditional write met another one in flight
+                || e.statusCode() == CONFLICT // two conditional writes of the same key collided
                 || e.statusCode() == REQUEST_TIMEOUT
                 || RetryUtils.isThrottlingException(e)
-                || RetryUtils.isClockSkewException(e) // the client corrects its clock by the answer
+                || RetryUtils.isClockSkewException(e) // the client corrects its clock from the answer
                 || DAMAGED.contains(code(e));
     }
 
@@ -153,7 +153,7 @@ final class S3ObjectStore implements ObjectStore {
         return Base64.getEncoder().encodeToString(ByteBuffer.allocate(Integer.BYTES).putInt((int) crc.getValue()).array());
     }
 
-    /** An answer that no retry will change. */
+    /** An error that no retry will mend. */
     private static final class RefusedException extends ConnectException {
         private static final long serialVersionUID = 1L;
         private final int status;

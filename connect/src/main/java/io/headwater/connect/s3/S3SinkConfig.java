@@ -29,7 +29,7 @@ final class S3SinkConfig extends AbstractConfig {
     static final String FAIL = "fail";
     static final String ACCEPT = "accept";
 
-    // An object is held in memory, compressed, until S3 has it: its size must stay below an array's.
+    // An object is held in memory, compressed, until S3 has it, so its size must stay below an array's limit.
     private static final int MAX_FLUSH_BYTES = 1 << 30;
 
     static final ConfigDef DEFINITION = new ConfigDef()
@@ -46,24 +46,24 @@ final class S3SinkConfig extends AbstractConfig {
             .define(FLUSH_BYTES, Type.INT, 16 << 20, Range.between(1, MAX_FLUSH_BYTES), Importance.MEDIUM,
                     "An object is written when its uncompressed lines reach this many bytes.")
             .define(FLUSH_INTERVAL_MS, Type.LONG, 10_000L, Range.atLeast(1), Importance.MEDIUM,
-                    "An object is written this long after the one before; after a silence, when its first record has waited"
-                            + " a tenth of this.")
+                    "An object is written this long after the previous one. After a pause it is written when its first record"
+                            + " has waited a tenth of this.")
             .define(RETRY_BACKOFF_MS, Type.LONG, 200L, Range.atLeast(1), Importance.LOW,
                     "Wait after the first failed S3 request; it doubles with each further failure, with jitter.")
             .define(RETRY_MAX_BACKOFF_MS, Type.LONG, 10_000L, Range.atLeast(1), Importance.LOW,
                     "Longest wait between two tries of an S3 request.")
             .define(RETRY_TIMEOUT_MS, Type.LONG, 300_000L, Range.atLeast(0), Importance.MEDIUM,
-                    "The task fails when S3 has not worked for this long; nothing is lost, restart it.")
+                    "The task fails after S3 has failed for this long; nothing is lost, restart it.")
             .define(MISSING_OFFSETS, Type.STRING, FAIL, ValidString.in(FAIL, ACCEPT), Importance.HIGH,
-                    "What to do where Kafka no longer has the next record: fail, or accept that it is lost, log it "
-                            + "and go on. Topics with compaction or transactions have offsets without a record: "
+                    "What to do if Kafka no longer has the next record: fail, or accept that it is lost, log it "
+                            + "and go on. Topics with compaction or transactions have offsets without a record, so "
                             + "they need accept.");
 
     S3SinkConfig(Map<String, String> properties) {
         super(DEFINITION, properties);
     }
 
-    /** The S3 API's address, or empty for AWS's own. */
+    /** The URL of the S3 API, or empty for AWS's own. */
     Optional<URI> endpoint() {
         String endpoint = getString(ENDPOINT);
         return endpoint.isEmpty() ? Optional.empty() : Optional.of(URI.create(endpoint));

@@ -30,7 +30,7 @@ public final class S3SinkConnector extends SinkConnector {
 
     @Override
     public void stop() {
-        // The connector holds nothing that must be closed.
+        // The connector holds no resource that must be closed.
     }
 
     @Override

@@ -18,11 +18,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Runs the partitions that Connect assigns to it.
+ * Lands the partitions that Connect assigns to this task.
  *
  * <p>Failures of S3 never block the thread and never make Connect deliver a batch twice. The task keeps its buffers,
  * pauses its partitions, and tries again when Connect next calls {@link #put}, for which it sets a timeout. So the task
- * goes on polling Kafka, stays in its group, and holds at most one batch above the flush limits.
+ * continues to poll Kafka, stays in its group, and holds at most one batch above the flush limits.
  */
 public final class S3SinkTask extends SinkTask {
     private static final Logger LOG = LoggerFactory.getLogger(S3SinkTask.class);
@@ -75,7 +75,7 @@ public final class S3SinkTask extends SinkTask {
     public void put(Collection<SinkRecord> records) {
         partitions.values().forEach(PartitionWriter::beginBatch);
         for (SinkRecord record : records) {
-            // The original place: a transform may have renamed the topic that the record shows.
+            // The topic and partition before any transform: a transform may have renamed the topic of the record.
             PartitionWriter writer = partitions.get(
                     new TopicPartition(record.originalTopic(), record.originalKafkaPartition()));
             writer.append(record, clock.getAsLong());
@@ -86,7 +86,7 @@ public final class S3SinkTask extends SinkTask {
         work();
     }
 
-    /** Returns the offsets up to which everything is in S3. Buffered records are not committed. */
+    /** Returns the offsets up to which all records are in S3. Buffered records are not committed. */
     @Override
     public Map<TopicPartition, OffsetAndMetadata> preCommit(Map<TopicPartition, OffsetAndMetadata> consumed) {
         Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
@@ -95,7 +95,9 @@ public final class S3SinkTask extends SinkTask {
         return offsets;
     }
 
-    /** Drops the partitions' buffers: the task that gets the partitions next reads again all that is not in S3. */
+    /**
+     * Drops the partitions' buffers. The next task with these partitions reads again all records that are not in S3.
+     */
     @Override
     public void close(Collection<TopicPartition> revoked) {
         partitions.keySet().removeAll(revoked);
@@ -115,7 +117,7 @@ public final class S3SinkTask extends SinkTask {
         return PluginVersion.of(S3SinkTask.class);
     }
 
-    /** Does all that is due in S3, then tells Connect when to call again. */
+    /** Does all due work in S3, then tells Connect when to call again. */
     private void work() {
         long now = clock.getAsLong();
         boolean done = true;

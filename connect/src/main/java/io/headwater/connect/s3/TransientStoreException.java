@@ -1,6 +1,6 @@
 package io.headwater.connect.s3;
 
-/** The object store could not answer now; the same request may work later. */
+/** The object store could not answer; the same request may succeed later. */
 final class TransientStoreException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 

@@ -28,11 +28,13 @@ import software.amazon.awssdk.services.secretsmanager.SecretsManagerClient;
 import software.amazon.awssdk.services.secretsmanager.SecretsManagerClientBuilder;
 
 /**
- * Puts fields of Secrets Manager secrets into a configuration: {@code ${secretsmanager:headwater/dev/cdc:password}} is
- * the field {@code password} of the JSON object in the secret {@code headwater/dev/cdc}.
+ * Puts fields of Secrets Manager secrets into a configuration.
  *
- * <p>It caches by itself and returns no TTL, because Connect restarts a connector whenever a TTL runs out. No message
- * or exception holds a secret's value.
+ * <p>{@code ${secretsmanager:headwater/dev/cdc:password}} is the field {@code password} of the JSON object in the
+ * secret {@code headwater/dev/cdc}.
+ *
+ * <p>The provider caches secrets itself and returns no TTL, because Connect restarts a connector whenever a TTL
+ * expires. No message or exception holds a secret's value.
  */
 public final class SecretsManagerConfigProvider implements ConfigProvider {
     static final String REGION = "region";
@@ -45,14 +47,14 @@ public final class SecretsManagerConfigProvider implements ConfigProvider {
             .define(ENDPOINT, Type.STRING, "", Importance.LOW,
                     "URL of a Secrets Manager API other than AWS's.")
             .define(CACHE_MS, Type.LONG, 300_000L, Range.atLeast(0), Importance.LOW,
-                    "How long a secret is kept before it is read again.");
+                    "How long a secret is cached before it is read again.");
 
     /** A store of secrets. */
     interface Secrets extends AutoCloseable {
         /**
-         * Returns a secret's text, or empty when it is binary.
+         * Returns a secret's text, or empty if the secret is binary.
          *
-         * @throws SdkException when it cannot be read
+         * @throws SdkException if the secret cannot be read
          */
         Optional<String> read(String name);
 
@@ -95,13 +97,13 @@ public final class SecretsManagerConfigProvider implements ConfigProvider {
     /**
      * Returns the named fields of a secret.
      *
-     * @throws ConfigException when the secret cannot be read or has no such field
+     * @throws ConfigException if the secret cannot be read or lacks such a field
      */
     @Override
     public ConfigData get(String path, Set<String> keys) {
         if (path.isEmpty() || path.equals("arn")) {
             throw new ConfigException("Expected ${PROVIDER:SECRET:FIELD} with a secret's name and a field of it; found "
-                    + (path.isEmpty() ? "no field" : "an ARN in place of the name") + ".");
+                    + (path.isEmpty() ? "no field" : "an ARN instead of the name") + ".");
         }
         Map<String, String> fields = fields(path);
         Map<String, String> named = new HashMap<>();
@@ -162,7 +164,7 @@ public final class SecretsManagerConfigProvider implements ConfigProvider {
             }
             return fields;
         } catch (IOException e) {
-            throw notAnObject(name); // without the cause: its message quotes the text
+            throw notAnObject(name); // without the cause, whose message quotes the secret
         }
     }
 

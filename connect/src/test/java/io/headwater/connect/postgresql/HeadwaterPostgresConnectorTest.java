@@ -118,12 +118,14 @@ class HeadwaterPostgresConnectorTest {
     }
 
     @Test
-    void tasksRunWithDebeziumsClassNameByWhichItFindsItsParts() {
+    void tasksRunWithDebeziumsClassNameAndOurConnections() {
         HeadwaterPostgresConnector connector = new HeadwaterPostgresConnector();
         connector.start(Map.of("connector.class", HeadwaterPostgresConnector.class.getName(), "slot.name", "headwater"));
-        assertThat(connector.taskConfigs(1))
-                .containsExactly(
-                        Map.of("connector.class", PostgresConnector.class.getName(), "slot.name", "headwater"));
+        Map<String, String> expected = Map.of(
+                "connector.class", PostgresConnector.class.getName(),
+                "database.connection.factory.class", ServerConnections.class.getName(),
+                "slot.name", "headwater");
+        assertThat(connector.taskConfigs(1)).containsExactly(expected);
         assertThat(connector.taskClass()).isEqualTo(HeadwaterPostgresTask.class);
     }
 

@@ -3,6 +3,8 @@ package io.headwater.connect.postgresql;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.debezium.connector.postgresql.UnchangedToastedReplicationMessageColumn;
+import io.debezium.relational.Column;
 import java.util.List;
 import java.util.Map;
 import org.apache.kafka.connect.data.Schema;
@@ -50,6 +52,15 @@ class UnfitArrayTest {
     }
 
     @Test
+    void anUnchangedToastedArrayIsDebeziumsPlaceholder() {
+        Column column = Column.editor().name("sizes").nativeType(1231).create();
+        Object toasted = UnchangedToastedReplicationMessageColumn.UNCHANGED_TOAST_VALUE;
+        Object value = ValueConverters.convert(column, true, unknown -> null, toasted);
+        SourceRecord sent = UnfitArray.asText(record(row(1, List.of()), null, row(1, (List<?>) value)));
+        assertThat(((Struct) sent.value()).getStruct("after").get("sizes")).isEqualTo("__debezium_unavailable_value");
+    }
+
+    @Test
     void oneInAKeyIsRefused() {
         SourceRecord record = record(row(1, new UnfitArray("{{1}}")), null, row(1, null));
         assertThatThrownBy(() -> UnfitArray.asText(record))
@@ -72,7 +83,7 @@ class UnfitArrayTest {
                 "1231 | {1.5,NULL}        | false",
                 "1022 | {1.5,NaN}         | false",
             })
-    void nestedArraysAndNumericsThatAreNoNumbersAreUnfit(int type, String literal, boolean unfit) {
+    void arraysThatDebeziumWouldChangeAreUnfit(int type, String literal, boolean unfit) {
         assertThat(ValueConverters.isUnfit(type, literal)).isEqualTo(unfit);
     }
 

@@ -220,7 +220,7 @@ class S3SinkTaskTest {
         FakeWorker next = assignedWorker();
         assertThat(next.position(topic)).isEqualTo(20);
         assertThatThrownBy(() -> next.task.put(topic.read(0, ALL))).isInstanceOf(ConnectException.class)
-                .hasMessageContaining("offset 0 of orders-0").hasMessageContaining("created anew");
+                .hasMessageContaining("offset 0 of orders-0").hasMessageContaining("created again");
     }
 
     @ParameterizedTest
