@@ -236,7 +236,7 @@ def test_a_query_file_that_is_gone_costs_one_table(command: Command) -> None:
 def test_a_missing_mask_key_costs_one_table(database: psycopg.Connection, command: Command) -> None:
     database.execute("CREATE TABLE middle (id integer, email text)")
     command.describe("middle", {"email": ("string", "text")}, mask={"email": "hmac"})
-    assert_others_are_compared(command, "found masks by hmac and no key")
+    assert_others_are_compared(command, "found hmac masks and no key")
 
 
 class TestSources:
