@@ -257,7 +257,7 @@ def test_what_cannot_be_taken_or_released_is_refused(server: PostgresqlServer, t
     reader.run(place)
     reader.run(infer, status=1)
     assert "expected none of them; nothing was written" in reader.run(infer, status=2)
-    assert "Run ./headwater db capture first" in reader.run(replicate, status=2)
+    assert "Run `./headwater db capture` first" in reader.run(replicate, status=2)
     with server.connect("rental") as owner:
         owner.execute("CREATE SCHEMA capture; CREATE TABLE capture.cards (id integer)")
         assert "a schema capture of another application" in reader.run(capture, status=2)
