@@ -26,8 +26,10 @@ from rig.local.slot_watcher import SlotWatcher
 SLOT = "watched"
 # A run that has its slot watched, and goes on until it is ended.
 RUN = """
-import json, sys, time
+import json, signal, sys, time
 from pathlib import Path
+# A shell lets what it runs in the background ignore SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from rig.local.slot_watcher import SlotWatcher
 connection, taken, claimed, log = json.loads(sys.stdin.readline())
 watcher = SlotWatcher(connection, "watched", Path(claimed), Path(log))

@@ -434,12 +434,23 @@ def test_a_reader_that_fails_ends_the_others_and_its_error_is_told(
 ) -> None:
     monkeypatch.setattr(copying, "_LINES", 10**6)
     files = 0
+    ended = threading.Event()
+    end = copying._Reading._end
+
+    def told(reading: Any) -> None:
+        end(reading)
+        ended.set()
+
+    monkeypatch.setattr(copying._Reading, "_end", told)
 
     def fail() -> None:
         nonlocal files
         files += 1
         if files == 2:
             raise OSError("no room")
+        if files > 2:
+            # On a slow machine, the others would read on until the failure is known.
+            wait_until("the end of the readers", ended.is_set)
 
     database.on_file = fail
     with pytest.raises(OSError, match="no room"):
