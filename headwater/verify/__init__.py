@@ -79,9 +79,9 @@ def verify_tables(
             with source.reading():
                 for contract in of_source:
                     try:
-                        # If credentials have expired, reading the whole source would cost hours for nothing.
-                        lake.refuse_unreadable(contract)
-                        comparisons[contract.table] = compare(source.table(contract), lake.table(contract), report)
+                        # The lake's table first: if credentials have expired, no source is read for nothing.
+                        rows = lake.table(contract)
+                        comparisons[contract.table] = compare(source.table(contract), rows, report)
                     except Exception as error:  # whatever it is, it must not cost the other tables' comparisons
                         reasons[contract.table] = _reason(contract, error)
         except UserError as error:

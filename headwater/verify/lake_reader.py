@@ -54,10 +54,19 @@ def s3_options(
 def read_lake(uri: str, storage: Mapping[str, str], patience: float | None = None) -> Iterator[pa.RecordBatch]:
     """Stream a Hudi table's current snapshot, tombstones included. A table that was never written gives nothing.
 
-    ``storage`` are hudi-rs's storage options (see ``s3_options``). Waits for a compaction that is under way, up to
-    ``patience`` seconds, by default a minute. Raises CompactionOpen if that is not completed, and UserError if
-    the table cannot be read.
+    The call itself reads the table's properties alone. The first use of the iterator takes the snapshot, so a
+    comparison can read its source in between. ``storage`` are hudi-rs's storage options (see ``s3_options``). Waits for
+    a compaction that is under way, up to ``patience`` seconds, by default a minute. Raises CompactionOpen if that is
+    not completed, and UserError if the table cannot be read.
     """
+    try:
+        _described(uri, storage)
+    except Exception as error:
+        _refuse_unless_unwritten(uri, error)
+    return _rows(uri, storage, patience)
+
+
+def _rows(uri: str, storage: Mapping[str, str], patience: float | None) -> Iterator[pa.RecordBatch]:
     patiently = Retrying(
         retry=retry_if_exception_type(CompactionOpen),
         stop=stop_after_delay(_COMPACTION_SECONDS if patience is None else patience),
@@ -166,14 +175,4 @@ class Lake:
 
     def table(self, contract: Contract) -> Iterable[pa.RecordBatch]:
         """The rows of a contract's table, tombstones included."""
-        return self.read_table(self._uri(contract), self.storage)
-
-    def refuse_unreadable(self, contract: Contract) -> None:
-        """Raise UserError if the table cannot be opened. A table that was never written can be."""
-        try:
-            _described(self._uri(contract), self.storage)
-        except Exception as error:
-            _refuse_unless_unwritten(self._uri(contract), error)
-
-    def _uri(self, contract: Contract) -> str:
-        return f"{self.uri.rstrip('/')}/{contract.table}"
+        return self.read_table(f"{self.uri.rstrip('/')}/{contract.table}", self.storage)
