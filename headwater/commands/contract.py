@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import psycopg
 import typer
@@ -40,7 +40,7 @@ from headwater.environment.model import Environment, ExistingTables
 from headwater.environment.rules import read_environment
 from headwater.errors import UserError
 from headwater.lake_folder import LakeFolder
-from headwater.postgresql.queries import unreadable_catalog
+from headwater.postgresql.queries import query_of, unreadable_catalog
 from headwater.verify import load_queries
 from headwater.yaml_files import yaml_paths
 
@@ -247,9 +247,7 @@ def _read(folder: Path) -> tuple[list[Contract], list[str]]:
 
 
 def _in_postgresql(contracts: Sequence[Contract], connection: psycopg.Connection) -> list[Finding]:
-    def query(sql: str) -> list[tuple[Any, ...]]:
-        return connection.execute(sql.encode()).fetchall()
-
+    query = query_of(connection)
     try:
         unread = unread_slot(query)
         found = source_checks.findings(contracts, CDC_ROLE, query)

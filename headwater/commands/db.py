@@ -1,7 +1,6 @@
 """``headwater db``: create a lake's database, or prepare the capture of your own."""
 
 import sys
-from collections.abc import Sequence
 from typing import Annotated
 
 import psycopg
@@ -31,6 +30,7 @@ from headwater.definitions.source_database import CDC_ROLE, ROLES, published_tab
 from headwater.errors import UserError
 from headwater.postgresql import administration
 from headwater.postgresql.gradually import PATIENCE_SECONDS
+from headwater.postgresql.queries import query_of
 from headwater.yaml_files import yaml_paths
 
 app = typer.Typer(help="Manage a lake's database, or the capture of your own database.", no_args_is_help=True)
@@ -116,10 +116,7 @@ def capture(
     described = read_contracts(folder.contracts)
     refuse_without_contract(described, POSTGRESQL, "--folder")
     with connect(host, port, user, name) as connection:
-
-        def query(statement: str) -> Sequence[Sequence[object]]:
-            return connection.execute(statement.encode()).fetchall()
-
+        query = query_of(connection)
         # Before the work, which may wait for the same transactions.
         for each in open_transactions(query):
             say(f"warning: found {each.found}: {each.action}")

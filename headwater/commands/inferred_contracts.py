@@ -20,7 +20,7 @@ from headwater.contract import inference
 from headwater.contract.inference import Inferred
 from headwater.contract.reading import read_contract
 from headwater.errors import UserError
-from headwater.postgresql.queries import unreadable_catalog
+from headwater.postgresql.queries import query_of, unreadable_catalog
 from headwater.yaml_files import yaml_paths
 
 Schema = Annotated[str, typer.Option(help="The PostgreSQL schema whose tables get contracts.")]
@@ -60,9 +60,7 @@ class Tables:
             return []
         with sources.connector(self.database_url, self.host, self.port, self.database, self.user)() as connection:
             try:
-                return inference.from_postgresql(
-                    self.schema, lambda query: connection.execute(query.encode()).fetchall(), self.tables
-                )
+                return inference.from_postgresql(self.schema, query_of(connection), self.tables)
             except psycopg.Error as error:
                 raise unreadable_catalog(error) from None
 

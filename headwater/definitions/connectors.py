@@ -34,15 +34,18 @@ GONE_TABLE = "A captured table is gone"
 """The beginning of the connector's log line, every 30 s, about a table that was dropped, renamed or unpublished."""
 
 _MIB = 1 << 20
-# Settings of the sessions in which the source is read, whatever the database and the role set. The driver itself sets
-# the others that matter: client_encoding, DateStyle and TimeZone.
-_SESSION = {
-    # The forms of values that Debezium understands, with all digits.
+VALUE_FORMS = {
     "bytea_output": "hex",
     "intervalstyle": "postgres",
     "extra_float_digits": "1",
     "standard_conforming_strings": "on",
     "quote_all_identifiers": "off",
+}
+"""Settings of a session by which PostgreSQL writes values in forms that Debezium understands, with all digits."""
+# Settings of the sessions in which the source is read, whatever the database and the role set. The driver itself sets
+# the others that matter: client_encoding, DateStyle and TimeZone.
+_SESSION = {
+    **VALUE_FORMS,
     # A snapshot, and a connection that waits for changes, may take any time.
     "statement_timeout": "0",
     "lock_timeout": "0",

@@ -23,9 +23,9 @@ UNKNOWN = "unknown"
 LONG_SECONDS = 5.0
 
 _AGE = "justify_interval(date_trunc('second', clock_timestamp() - {}))"
-_UNMADE = f"""NOT EXISTS (
-    SELECT FROM pg_replication_slots WHERE slot_name = '{SLOT}' AND confirmed_flush_lsn IS NOT NULL
-)"""
+FIND_SLOT = f"SELECT FROM pg_replication_slots WHERE slot_name = '{SLOT}' AND confirmed_flush_lsn IS NOT NULL"
+"""The query that returns a row once there is the slot. While it is being made, it has no confirmed position."""
+_UNMADE = f"NOT EXISTS ({FIND_SLOT})"
 FIND = f"""
 SELECT format('prepared %s', transaction),
     CASE WHEN clock_timestamp() - prepared > '1 minute' THEN '{LEFT}' ELSE '{LONG}' END,

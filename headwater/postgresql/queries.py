@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -12,6 +13,11 @@ from headwater.errors import UserError
 # This reads the catalogs, because to_regproc fails for a user without rights on the schema.
 _CREATED = """SELECT EXISTS (SELECT FROM pg_proc JOIN pg_namespace ON pg_namespace.oid = pronamespace
 WHERE nspname = 'capture' AND proname = 'refuse_drop' AND prorettype = 'event_trigger'::regtype)"""
+
+
+def query_of(conn: psycopg.Connection) -> Callable[[str], list[tuple[Any, ...]]]:
+    """Return a function that runs a query over this connection, and returns its rows."""
+    return lambda query: conn.execute(query.encode()).fetchall()
 
 
 def single_value(conn: psycopg.Connection, query: str | sql.Composed, parameters: Sequence[object] = ()) -> object:

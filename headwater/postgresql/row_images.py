@@ -10,16 +10,14 @@ from psycopg import sql
 
 from headwater.contract.model import DROP, HMAC, Contract
 from headwater.contract.types import SourceType
+from headwater.definitions.connectors import VALUE_FORMS
 from headwater.errors import UserError
 
 SESSION = {
     "client_encoding": "UTF8",
     "timezone": "UTC",
     "datestyle": "ISO, YMD",
-    "intervalstyle": "postgres",
-    "extra_float_digits": "1",
-    "bytea_output": "hex",
-    "quote_all_identifiers": "off",
+    **VALUE_FORMS,
     # Functions of the users may not take the place of PostgreSQL's.
     "search_path": "pg_catalog",
 }

@@ -16,10 +16,11 @@ from headwater.contract.model import Contract
 from headwater.definitions import source_checks
 from headwater.definitions.connectors import SLOT
 from headwater.definitions.left_slot import COST, DROP_STATEMENT, unread_slot
-from headwater.definitions.open_transactions import LEFT, LONG, LONG_SECONDS, UNKNOWN, open_transactions
+from headwater.definitions.open_transactions import FIND_SLOT, LEFT, LONG, LONG_SECONDS, UNKNOWN, open_transactions
 from headwater.definitions.source_database import CDC_ROLE
 from headwater.errors import UserError
 from headwater.lake_folder import LakeFolder
+from headwater.postgresql.queries import query_of
 from headwater.postgresql.trust_advice import trust_advice
 from rig.local.libpq_trust import connector_host, connector_options
 from rig.local.pipeline import DatabaseServer, Pipeline
@@ -28,7 +29,6 @@ from rig.local.slot_watcher import SlotWatcher
 
 _CONNECT_SECONDS = 10
 _POLL_SECONDS = 1.0
-_HAS_SLOT = f"SELECT FROM pg_replication_slots WHERE slot_name = '{SLOT}' AND confirmed_flush_lsn IS NOT NULL"
 
 
 class OwnDatabase:
@@ -100,7 +100,7 @@ class OwnDatabase:
 
     def _refuse_slot(self, connection: psycopg.Connection) -> None:
         """Raise UserError if the server has the slot already."""
-        unread = unread_slot(lambda query: connection.execute(query.encode()).fetchall())
+        unread = unread_slot(query_of(connection))
         if unread is not None:
             raise UserError(f"{self.name}: found {unread.found}, expected none: {unread.action}")
         read = connection.execute("SELECT database FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)).fetchone()
@@ -133,11 +133,8 @@ def _tell_waits(connect: Callable[[], psycopg.Connection], tell: Callable[[str],
     told: set[str] = set()
     # The commands beside report a server that does not answer.
     with suppress(psycopg.Error, UserError), connect() as connection:
-
-        def query(statement: str) -> Sequence[Sequence[object]]:
-            return connection.execute(statement.encode()).fetchall()
-
-        while not ended.wait(_POLL_SECONDS) and not query(_HAS_SLOT):
+        query = query_of(connection)
+        while not ended.wait(_POLL_SECONDS) and not query(FIND_SLOT):
             for each in open_transactions(query, [LEFT, LONG, UNKNOWN]):
                 # The connector's role does not see for how long another role's are open.
                 is_long = time.monotonic() - seen.setdefault(each.name, time.monotonic()) >= LONG_SECONDS
@@ -167,10 +164,7 @@ class OwnPipeline(Pipeline):
         self.server = self._own.server()
         self.enter_context(self._own)
         with self._own.connect() as connection:
-
-            def query(statement: str) -> Sequence[Sequence[object]]:
-                return connection.execute(statement.encode()).fetchall()
-
+            query = query_of(connection)
             found = source_checks.findings(self.contracts, CDC_ROLE, query)
             left = open_transactions(query, [LEFT])
         problems = [str(finding) for finding in found if finding.level in source_checks.PROBLEMS]
